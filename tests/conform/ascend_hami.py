@@ -17,7 +17,7 @@ from core import hami_lock
 from core.dialects.ascend_hami import cards as chips
 from core.dialects.ascend_hami import keys
 from core.dialects.ascend_hami.dialect import AscendHami
-from core.dialects.ascend_hami.requests import readable_request
+from core.dialects.ascend_hami.pods import readable_request
 from core.dialects.ascend_hami.table import WHOLE_CHIP, AscendTable
 from core.errors import InvalidRequestError
 from core.model import NodeName, Phase

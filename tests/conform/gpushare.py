@@ -8,8 +8,7 @@ from typing import Any, Final
 from core.catalog import standard_catalog
 from core.dialects.gpushare.cards import MAX_CARDS, MEMORY, NUMBER, capacity_of, cards_of
 from core.dialects.gpushare.dialect import GpuMemory, GpuNumber
-from core.dialects.gpushare.requests import readable_request, total_of
-from core.dialects.gpushare.usage import decode_gpu_index, encode_gpu_index, held
+from core.dialects.gpushare.pods import decode_gpu_index, encode_gpu_index, held, readable_request, total_of
 from core.errors import InvalidRequestError
 from core.model import NodeName, Phase
 from core.names import GPU_INDEX

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from core import hami_lock, names
-from core.dialects.hami import keys, requests
+from core.dialects.hami import keys, pods
 from core.dialects.hami.cards import cards_of
 from core.dialects.hami.dialect import Hami
 from core.dialects.hami.table import HamiTable
@@ -111,7 +111,7 @@ def check_requests(record: Record) -> None:
     """``requests``: what a pod asks as it is, and as our webhook completes it."""
     table, pod = _table(record), pod_of(record.input["pod"])
     out = record.output
-    found = requests.readable_request(pod, table)
+    found = pods.readable_request(pod, table)
     if isinstance(found, tuple) and not isinstance(found, Request):
         demand(_is_refusable(pod, table) or not record.reachable, "a pod that upstream reads is refused")
         return
@@ -119,7 +119,7 @@ def check_requests(record: Record) -> None:
     if not out["admission"]["allowed"] or "requests" not in out:
         return
     completed = _completed(pod, table)
-    again = requests.readable_request(completed, table)
+    again = pods.readable_request(completed, table)
     if isinstance(again, tuple) and not isinstance(again, Request):
         demand(_is_refusable(completed, table), "a completed pod is refused")
         return
@@ -167,7 +167,7 @@ def _completed(pod: Pod, table: HamiTable) -> Pod:
         containers=tuple(map(counted, pod.containers)),
         init_containers=tuple(map(counted, pod.init_containers)),
     )
-    asked = requests.readable_request(reviewed, table)
+    asked = pods.readable_request(reviewed, table)
     found = isinstance(asked, Request) and _DIALECT.completed(reviewed, asked, Tables(sections=(table,)))[0]
     return (found or reviewed).as_pod()
 
@@ -211,10 +211,10 @@ def check_place(record: Record) -> None:
     given, out = record.input, record.output
     table = _table(record)
     if not out.get("has_request", True):
-        demand(requests.readable_request(pod_of(given["pod"]), table) is None, "a request is seen where there is none")
+        demand(pods.readable_request(pod_of(given["pod"]), table) is None, "a request is seen where there is none")
         return
     pod, policy = with_policy(given["pod"], given.get("gpu_policy", "spread"))
-    asked = requests.readable_request(pod, table)
+    asked = pods.readable_request(pod, table)
     if asked is not None and not isinstance(asked, Request):
         demand(_is_refusable(pod, table), "a pod that upstream reads is refused")
         return

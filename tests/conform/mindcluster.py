@@ -15,10 +15,9 @@ from core.catalog import Catalog
 from core.dialects.mindcluster import keys
 from core.dialects.mindcluster.chips import Chip
 from core.dialects.mindcluster.dialect import DIALECT, MindCluster
-from core.dialects.mindcluster.requests import Request
+from core.dialects.mindcluster.pods import Request, decode_assigned
 from core.dialects.mindcluster.table import MindClusterTable
 from core.dialects.mindcluster.templates import NULL, TEMPLATES
-from core.dialects.mindcluster.usage import decode_assigned
 from core.explaining.explain import refused
 from core.ledger import Ledger, Placement
 from core.model import Node, NodeName, PodUid

@@ -16,7 +16,7 @@ from typing import Any, Final
 from core import hami_lock
 from core.catalog import standard_catalog
 from core.dialects.hami_vendors import cards as _cards
-from core.dialects.hami_vendors import requests, usage
+from core.dialects.hami_vendors import pods
 from core.dialects.hami_vendors.vendor import Capacity, Register, Vendor
 from core.model import Container, Node, NodeName, Pod, container_names
 from core.port.cards import Offer
@@ -112,7 +112,7 @@ def check_requests(record: Record) -> None:
     """``requests``: what a pod asks as it is."""
     pod = pod_of(record.input["pod"])
     for port in _ports(record):
-        found = requests.readable_request(port.vendor, port.named(_TABLES), pod)
+        found = pods.readable_request(port.vendor, port.named(_TABLES), pod)
         if isinstance(found, tuple) and not isinstance(found, Request):
             is_denied = record.output["admission"].get("allowed") is False
             told = "a pod that upstream reads is refused"
@@ -193,7 +193,7 @@ def check_place(record: Record) -> None:
     if any(_is_uncounted(port, whole) for port in _ports(record)):
         demand(any(isinstance(port.request(whole, _TABLES), tuple) for port in _ports(record)), "VN-27 is not refused")
         return
-    asked = [port for port in _ports(record) if requests.readable_request(port.vendor, port.named(_TABLES), whole)]
+    asked = [port for port in _ports(record) if pods.readable_request(port.vendor, port.named(_TABLES), whole)]
     if not out.get("has_request", True):
         demand(not asked or any(_is_refusable(port, whole) for port in asked), "a request is seen where there is none")
         return
@@ -202,7 +202,7 @@ def check_place(record: Record) -> None:
         return
     (port,) = asked
     pod, policy = with_policy(given["pod"], given.get("gpu_policy", "spread"))
-    request = requests.readable_request(port.vendor, port.named(_TABLES), pod)
+    request = pods.readable_request(port.vendor, port.named(_TABLES), pod)
     if not isinstance(request, Request):
         demand(_is_refusable(port, pod), "a pod that upstream reads is refused")
         return
@@ -293,7 +293,7 @@ class _Answered:
         if self.placed is None or is_free:
             return
         if "segments" in told:
-            text = usage.text(self.port.vendor, self.placed.assignment)
+            text = pods.text(self.port.vendor, self.placed.assignment)
             same(f"{self.name} text", filled(text), encoded(told["segments"].get(self.port.vendor.word, [])))
             self._check_preference(told.get("score", 0.0), request_policy=self.record.input.get("node_policy", ""))
         if self.record.output.get("chosen") == self.name and "annotations" in self.record.output:

@@ -13,7 +13,7 @@ from typing import Any, Final
 from core import names
 from core.dialects.vgpu import keys
 from core.dialects.vgpu.dialect import Vgpu
-from core.dialects.vgpu.requests import readable_request
+from core.dialects.vgpu.pods import readable_request
 from core.dialects.vgpu.table import VgpuTable
 from core.model import NodeName, Phase
 from core.port.cards import Offer

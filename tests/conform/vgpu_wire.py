@@ -6,12 +6,11 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
-from core.dialects.vgpu import usage
+from core.dialects.vgpu import pods
 from core.dialects.vgpu.cards import cards_of, layout_of
 from core.dialects.vgpu.dialect import Vgpu
-from core.dialects.vgpu.requests import readable_request
+from core.dialects.vgpu.pods import decode_pod_devices, readable_request
 from core.dialects.vgpu.table import VgpuTable
-from core.dialects.vgpu.usage import decode_pod_devices
 from core.errors import InvalidRequestError
 from core.model import Container, Pod, PodUid
 from core.names import NO_USE_GPU_TYPE, USE_GPU_TYPE, VGPU_REGISTER
@@ -136,7 +135,7 @@ def check_pod_encode(record: Record) -> None:
 
 def check_mig_id(record: Record) -> None:
     """``mig-id``: what a slice's id means on a card of a type; outside the group it means nothing (S32)."""
-    named = usage.decode_slice_id(record.input["value"])
+    named = pods.decode_slice_id(record.input["value"])
     expected = record.output
     if "error" in expected and named is None:
         return

@@ -23,10 +23,10 @@ from core.configuration import (
     hami_map,
 )
 from core.dialects.gpushare import cards as gpushare_cards
-from core.dialects.gpushare import usage as gpushare_usage
+from core.dialects.gpushare import pods as gpushare_pods
 from core.dialects.mindcluster import keys as mind_keys
-from core.dialects.mindcluster import usage as mind_usage
-from core.dialects.vgpu import usage as vgpu_usage
+from core.dialects.mindcluster import pods as mind_pods
+from core.dialects.vgpu import pods as vgpu_pods
 from core.errors import ConfigError, InvalidRequestError
 from core.groups import GroupKind
 from core.model import Container, Node, NodeName, Pod, PodUid
@@ -279,13 +279,13 @@ TARGETS: Final[dict[str, Target]] = {
         read=_text(lambda text: list(read_manifests(text))), seeds=(b"kind: Pod\nmetadata: {name: a}\n---\n",)
     ),
     "vgpu-register": Target(read=_text(vgpu_register.decode_register), seeds=(_REGISTER,)),
-    "vgpu-devices": Target(read=_text(vgpu_usage.decode_pod_devices), seeds=(_ENTRY,)),
-    "mig-slice": Target(read=_text(vgpu_usage.decode_slice_id), seeds=(b"GPU-1[group1-0]",)),
+    "vgpu-devices": Target(read=_text(vgpu_pods.decode_pod_devices), seeds=(_ENTRY,)),
+    "mig-slice": Target(read=_text(vgpu_pods.decode_slice_id), seeds=(b"GPU-1[group1-0]",)),
     "ascend-register": Target(read=_text(lambda text: hami_register.decode_whole_register(text, "f")), seeds=(_NPUS,)),
     "ascend-devices": Target(read=_text(lambda text: segments_of(text, "f")), seeds=(_ENTRY,)),
-    "gpu-index": Target(read=_text(gpushare_usage.decode_gpu_index), seeds=(b"0,1",)),
+    "gpu-index": Target(read=_text(gpushare_pods.decode_gpu_index), seeds=(b"0,1",)),
     "gpu-unhealthy": Target(read=_text(gpushare_cards.decode_unhealthy), seeds=(b"0,1",)),
-    "npu-assigned": Target(read=_text(mind_usage.decode_assigned), seeds=(b"0-vir04_3c", b"0,1,2")),
+    "npu-assigned": Target(read=_text(mind_pods.decode_assigned), seeds=(b"0-vir04_3c", b"0,1,2")),
     "npu-device": Target(read=_text(mind_keys.decode_device), seeds=(b"Ascend310P-2c-100-0", b"Ascend910-3")),
     "npu-base-names": Target(read=_text(mindcluster.decode_base_names), seeds=(b'{"Ascend310P-0":{"IP":"1"}}',)),
     "npu-maps": Target(read=_text(_documents), seeds=(b'{"mindx-dl-deviceinfo-n":{"DeviceList":{}}}',)),

@@ -14,7 +14,7 @@ import pytest
 
 from core import nodefit
 from core.catalog import standard_catalog
-from core.dialects.gpushare.requests import total_of
+from core.dialects.gpushare.pods import total_of
 from core.dialects.whole_gpu.pool import gpus_of
 from core.ledger import Ledger
 from core.model import Container, Node, NodeName, Pod, PodUid

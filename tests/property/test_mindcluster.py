@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from core.dialects.mindcluster.dialect import MindCluster
-from core.dialects.mindcluster.requests import Request
+from core.dialects.mindcluster.pods import Request
 from core.dialects.mindcluster.templates import DECISIONS, TEMPLATES
 from core.settings import Policy
 from tests.support.devices.mindcluster import npu_chips, npu_node

@@ -1,11 +1,11 @@
-"""The HAMi protocol for Ascend behind the port; each question is answered in a file of its own."""
+"""The HAMi protocol for Ascend behind the port."""
 
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
 from core import hami_lock
-from core.dialects.ascend_hami import cards, keys, requests, usage
+from core.dialects.ascend_hami import cards, keys, pods
 from core.dialects.ascend_hami.rules import AscendRules
 from core.dialects.ascend_hami.table import SECTION
 from core.model import Pod
@@ -30,15 +30,15 @@ class AscendHami(ByNodeLock, SharedCards):
     has_ids = False
 
     offer = staticmethod(cards.offer)
-    request = staticmethod(requests.request)
-    relaxed = staticmethod(requests.relaxed)
-    held = staticmethod(usage.held)
-    annotations = staticmethod(usage.annotations)
-    in_flight = staticmethod(usage.in_flight)
-    recognised = staticmethod(requests.recognised)
-    completed = staticmethod(requests.completed)
-    advice = staticmethod(requests.advice)
-    warnings = staticmethod(requests.warnings)
+    request = staticmethod(pods.request)
+    relaxed = staticmethod(pods.relaxed)
+    held = staticmethod(pods.held)
+    annotations = staticmethod(pods.annotations)
+    in_flight = staticmethod(pods.in_flight)
+    recognised = staticmethod(pods.recognised)
+    completed = staticmethod(pods.completed)
+    advice = staticmethod(pods.advice)
+    warnings = staticmethod(pods.warnings)
 
     def declared(self, tables: Tables) -> tuple[Resources, ...]:
         return tuple([chip.named for chip in cards.chips_of(tables)])
@@ -65,7 +65,7 @@ class AscendHami(ByNodeLock, SharedCards):
 
 def _guesses(pod: Pod, tables: Tables) -> bool:
     """Return whether several containers have chips: the plugin drops the lock after each (D-1)."""
-    asked = requests.request(pod, tables)
+    asked = pods.request(pod, tables)
     return isinstance(asked, Request) and len(asked.asks) > 1
 
 

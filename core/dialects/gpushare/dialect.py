@@ -1,4 +1,4 @@
-"""The share plugin's two protocols behind the port; each question is answered in a file of its own."""
+"""The share plugin's two protocols behind the port."""
 
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import replace
@@ -6,7 +6,7 @@ from typing import Final
 
 from core import names
 from core.dialects.gpushare import cards as _cards
-from core.dialects.gpushare import requests, usage
+from core.dialects.gpushare import pods
 from core.dialects.gpushare.cards import MEMORY, NUMBER, MemoryRules, Mode, WholeRules
 from core.model import AnyPod, Node, Pod
 from core.port.cards import CardWish, Held, Offer, Wording
@@ -30,32 +30,32 @@ class GpuMemory(SharedCards):
     has_ids = False
     sells = (MEMORY.named,)
     types_key = ""
-    assignment_keys = frozenset({names.GPU_INDEX, usage.PREDICATE_TIME, usage.ASSIGNED})
+    assignment_keys = frozenset({names.GPU_INDEX, pods.PREDICATE_TIME, pods.ASSIGNED})
     preferences = names.PLACE_WISHES
 
-    annotations = staticmethod(usage.annotations)
-    next_stamp = staticmethod(usage.next_stamp)
+    annotations = staticmethod(pods.annotations)
+    next_stamp = staticmethod(pods.next_stamp)
 
     def offer(self, node: Node, tables: Tables) -> Offer[Card] | Complaint | None:
         return _cards.offer(node, self.mode)
 
     def request(self, pod: AnyPod, tables: Tables) -> Request | tuple[Violation, ...] | None:
-        return requests.request(pod, self.mode)
+        return pods.request(pod, self.mode)
 
     def warnings(self, pod: AnyPod, request: Request, tables: Tables) -> Iterator[AdmissionWarning]:
-        if ids := requests.unheard_ids(pod):
+        if ids := pods.unheard_ids(pod):
             why = "these nodes know their cards by position, not by id"
             found = ", ".join(sorted(ids))
             yield no_effect(f"annotation {names.AVOIDED_CARDS}", found, why, "write positions such as '0,2'")
 
     def held(self, pod: Pod, cards: Sequence[Card], tables: Tables) -> Held[Assignment] | None:
-        return usage.held(pod, cards, self.mode)
+        return pods.held(pod, cards, self.mode)
 
     def confusable(self, request: Request) -> frozenset[Hashable]:
-        return usage.marks(self.mode.resource, request.asks[0].parts)
+        return pods.marks(self.mode.resource, request.asks[0].parts)
 
     def in_flight(self, pod: Pod, tables: Tables) -> InFlight | None:
-        return usage.in_flight(pod, self.mode.resource)
+        return pods.in_flight(pod, self.mode.resource)
 
 
 class GpuNumber(GpuMemory):
@@ -90,8 +90,8 @@ GPU_MEMORY: Final = DialectSpec(
     old_switch=True,
     plugin_accounts=("system:serviceaccount:kube-system:volcano-device-plugin",),
     # What tells how far the plugin is.
-    marks=frozenset({usage.PREDICATE_TIME, usage.ASSIGNED, names.SEGMENT_QUEUE}),
-    rotate=usage.rotate,
+    marks=frozenset({pods.PREDICATE_TIME, pods.ASSIGNED, names.SEGMENT_QUEUE}),
+    rotate=pods.rotate,
     # Source: nvidia 2.7.
     time_lock="gpu",
 )

@@ -1,11 +1,11 @@
-"""HAMi's protocol for NVIDIA cards behind the port; each question is answered in a file of its own."""
+"""HAMi's protocol for NVIDIA cards behind the port."""
 
 from dataclasses import replace
 from functools import partial
 from typing import Final
 
 from core import hami_lock
-from core.dialects.hami import another, cards, keys, requests, usage
+from core.dialects.hami import another, cards, keys, pods
 from core.dialects.hami.table import SECTION, HamiTable
 from core.port.cards import Series
 from core.port.dialect import Names
@@ -26,13 +26,13 @@ class Hami(ByNodeLock, SharedCards):
 
     offer = staticmethod(cards.offer)
     well = staticmethod(cards.well)
-    request = staticmethod(requests.request)
-    held = staticmethod(usage.held)
-    annotations = staticmethod(usage.annotations)
-    labels = staticmethod(usage.labels)
-    in_flight = staticmethod(usage.in_flight)
-    completed = staticmethod(requests.completed)
-    warnings = staticmethod(requests.warnings)
+    request = staticmethod(pods.request)
+    held = staticmethod(pods.held)
+    annotations = staticmethod(pods.annotations)
+    labels = staticmethod(pods.labels)
+    in_flight = staticmethod(pods.in_flight)
+    completed = staticmethod(pods.completed)
+    warnings = staticmethod(pods.warnings)
 
     def declared(self, tables: Tables) -> tuple[Resources, ...]:
         table = tables.of(HamiTable)

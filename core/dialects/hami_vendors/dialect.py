@@ -1,4 +1,4 @@
-"""One vendor of HAMi's behind the port; each question is answered in a file of its own."""
+"""One vendor of HAMi's behind the port."""
 
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -17,8 +17,7 @@ from core.dialects.hami_vendors import (
     metax,
     mthreads,
     neuron,
-    requests,
-    usage,
+    pods,
     vastai,
 )
 from core.dialects.hami_vendors import cards as _cards
@@ -126,16 +125,16 @@ class HamiVendor(SharedCards):
             return None
         if section.annotations:
             pod = pod._replace(annotations={**dict(section.annotations), **pod.annotations})
-        return requests.request(self.vendor, self.named(tables), pod)
+        return pods.request(self.vendor, self.named(tables), pod)
 
     def held(self, pod: Pod, cards: Sequence[Card], tables: Tables) -> Held[Assignment] | None:
-        return usage.held(self.vendor, self.named(tables), pod, cards)
+        return pods.held(self.vendor, self.named(tables), pod, cards)
 
     def annotations(self, assignment: Assignment, stamp: Stamp, tables: Tables) -> Mapping[str, str]:
-        return usage.annotations(self.vendor, self.named(tables), assignment, stamp)
+        return pods.annotations(self.vendor, self.named(tables), assignment, stamp)
 
     def in_flight(self, pod: Pod, tables: Tables) -> InFlight | None:
-        return usage.in_flight(self.vendor, self.named(tables), pod)
+        return pods.in_flight(self.vendor, self.named(tables), pod)
 
     def confusable(self, request: object) -> frozenset[Hashable]:
         """Return one mark for all pods of a node, because nothing tells their plugin which one it serves (VN-2).
@@ -165,12 +164,12 @@ class HamiVendor(SharedCards):
         fewer = self.vendor.limits.fewer
         if reason in (Reason.CARD_COUNT, Reason.CORES) and fewer is not None:
             return request._replace(asks=tuple([fewer(ask, amount) for ask in request.asks]))
-        may_ask = requests.may_ask(self.vendor, request, reason, amount)
+        may_ask = pods.may_ask(self.vendor, request, reason, amount)
         found = super().relaxed(cards, request, reason, amount) if may_ask else None
-        return requests.relaxed(self.vendor, found) if found is not None else None
+        return pods.relaxed(self.vendor, found) if found is not None else None
 
     def worded(self, wish: CardWish, tables: Tables) -> Sequence[Wording]:
-        found = requests.wish_of(self.vendor, wish)
+        found = pods.wish_of(self.vendor, wish)
         return super().worded(found, tables) if found is not None else ()
 
     def warnings(self, pod: AnyPod, request: Request, tables: Tables) -> Iterable[AdmissionWarning]:

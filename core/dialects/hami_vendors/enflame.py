@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
+from core.dialects.hami_vendors.pods import sizes
 from core.dialects.hami_vendors.table import VendorSection
-from core.dialects.hami_vendors.usage import sizes
 from core.dialects.hami_vendors.vendor import Capacity, Cards, Codec, HandOff, Limits, Register, Shares, Vendor
 from core.errors import InvalidRequestError
 from core.model import Pod

@@ -6,9 +6,9 @@ reported, and one slice that is being handed over decides for the whole node. So
 
 from typing import Final
 
-from core.dialects.mindcluster import chips, fit, keys, offer, requests, usage
+from core.dialects.mindcluster import chips, fit, keys, offer, pods
 from core.dialects.mindcluster.chips import Assignment, Chip
-from core.dialects.mindcluster.requests import Request
+from core.dialects.mindcluster.pods import Request
 from core.dialects.mindcluster.table import ARGUMENTS
 from core.port.cards import Bound
 from core.port.dialect import Dialect, Names
@@ -22,9 +22,9 @@ class MindCluster(Dialect[Chip, Request, Assignment]):
 
     name: DialectName = offer.NAME
 
-    request = staticmethod(requests.request)
-    completed = staticmethod(requests.completed)
-    warnings = staticmethod(requests.warnings)
+    request = staticmethod(pods.request)
+    completed = staticmethod(pods.completed)
+    warnings = staticmethod(pods.warnings)
 
     place = staticmethod(fit.place)
     shortfalls = staticmethod(fit.shortfalls)
@@ -43,11 +43,11 @@ class MindCluster(Dialect[Chip, Request, Assignment]):
     well = staticmethod(chips.well)
     kept_out = staticmethod(chips.kept_out)
 
-    held = staticmethod(usage.held)
-    annotations = staticmethod(usage.annotations)
-    next_stamp = staticmethod(usage.next_stamp)
-    confusable = staticmethod(usage.confusable)
-    in_flight = staticmethod(usage.in_flight)
+    held = staticmethod(pods.held)
+    annotations = staticmethod(pods.annotations)
+    next_stamp = staticmethod(pods.next_stamp)
+    confusable = staticmethod(pods.confusable)
+    in_flight = staticmethod(pods.in_flight)
 
     offer = staticmethod(offer.offer)
 
@@ -78,7 +78,7 @@ DIALECT: Final = DialectSpec(
     ),
     switch="AscendMindClusterVNPUEnable",
     plugin_accounts=("system:serviceaccount:kube-system:ascend-device-plugin-sa-*",),
-    report=usage.report,
+    report=pods.report,
     arguments=(ARGUMENTS,),
     # Those that choose a template.
     labels=frozenset({keys.LEVEL, keys.DVPP}),

@@ -9,7 +9,7 @@ from typing import Final
 
 from core.dialects.mindcluster import chips as _chips
 from core.dialects.mindcluster.chips import SPARE_BY_CORES, SPARE_WHOLE, WHOLE, Assignment, Chip, Kind, Share, fits
-from core.dialects.mindcluster.requests import Request
+from core.dialects.mindcluster.pods import Request
 from core.dialects.mindcluster.templates import DECISIONS, DVPP_VALUES, NO, NULL, TEMPLATES, Template
 from core.port.cards import Placed, Want
 from core.port.refusals import Reason, Shortfall

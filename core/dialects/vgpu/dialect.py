@@ -1,10 +1,10 @@
-"""The vGPU protocol behind the port; each question is answered in a file of its own."""
+"""The vGPU protocol behind the port."""
 
 from collections.abc import Mapping
 from typing import Final
 
 from core import names
-from core.dialects.vgpu import cards, keys, requests, usage
+from core.dialects.vgpu import cards, keys, pods
 from core.dialects.vgpu.table import ARGUMENTS, SECTION, VgpuTable
 from core.port.cards import Series
 from core.port.spec import CardLists, DialectSpec, Heartbeat, Metrics, Modes, Scaling
@@ -18,19 +18,19 @@ class Vgpu(SharedCards):
     """`Dialect` of core.port for shares of NVIDIA cards handed over by the Volcano vGPU device plugin."""
 
     name: DialectName = DialectName("vgpu")
-    rules = requests.VgpuRules()
+    rules = pods.VgpuRules()
     assignment_keys = keys.ASSIGNMENT_KEYS
     preferences = keys.PREFERENCES
 
     offer = staticmethod(cards.offer)
-    request = staticmethod(requests.request)
-    held = staticmethod(usage.held)
-    annotations = staticmethod(usage.annotations)
-    next_stamp = staticmethod(usage.next_stamp)
-    confusable = staticmethod(usage.confusable)
-    in_flight = staticmethod(usage.in_flight)
-    advice = staticmethod(requests.advice)
-    warnings = staticmethod(requests.warnings)
+    request = staticmethod(pods.request)
+    held = staticmethod(pods.held)
+    annotations = staticmethod(pods.annotations)
+    next_stamp = staticmethod(pods.next_stamp)
+    confusable = staticmethod(pods.confusable)
+    in_flight = staticmethod(pods.in_flight)
+    advice = staticmethod(pods.advice)
+    warnings = staticmethod(pods.warnings)
 
     def declared(self, tables: Tables) -> tuple[Resources, ...]:
         return (tables.of(VgpuTable).named,)
@@ -73,9 +73,9 @@ DIALECT: Final = DialectSpec(
     key_prefixes=("volcano.sh/", "nvidia.com/"),
     marks=keys.MARKS | {names.SEGMENT_QUEUE},
     # Plugins up to v1.12.0 rewrite it every 30 s. Up to v1.11.0 they go by time alone; v1.12.0 does not.
-    heartbeat=Heartbeat(keys.HANDSHAKE, usage.retirement),
-    rotate=usage.rotate,
-    scaling=Scaling(usage.scale_of, usage.rescaled, usage.scale_told, usage.scale_read),
+    heartbeat=Heartbeat(keys.HANDSHAKE, pods.retirement),
+    rotate=pods.rotate,
+    scaling=Scaling(pods.scale_of, pods.rescaled, pods.scale_told, pods.scale_read),
     metrics=_METRICS,
     sections=(SECTION,),
     arguments=(ARGUMENTS,),

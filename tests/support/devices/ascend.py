@@ -6,7 +6,7 @@ from typing import Any
 
 from core.dialects.ascend_hami.dialect import DIALECT as SPEC
 from core.dialects.ascend_hami.dialect import AscendHami
-from core.dialects.ascend_hami.requests import readable_request
+from core.dialects.ascend_hami.pods import readable_request
 from core.dialects.ascend_hami.table import AscendChip, AscendTable
 from core.model import Container, Node, NodeName, Pod, PodUid
 from core.port.cards import Offer, Placed

@@ -17,7 +17,7 @@ from enum import StrEnum
 from typing import Any, NamedTuple
 
 from controller.actions import Bind, Clear, Fence
-from core.dialects.vgpu.usage import rotate
+from core.dialects.vgpu.pods import rotate
 from core.model import Node, NodeName, Phase, Pod, PodUid
 from sandbox.players import gpushare
 from sandbox.players import vgpu_protocol as vgpu

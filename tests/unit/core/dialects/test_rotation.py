@@ -3,10 +3,10 @@
 import pytest
 
 from core.dialects.gpushare.dialect import GpuMemory
-from core.dialects.gpushare.usage import rotate as rotate_memory
+from core.dialects.gpushare.pods import rotate as rotate_memory
 from core.dialects.vgpu import keys
 from core.dialects.vgpu.dialect import Vgpu
-from core.dialects.vgpu.usage import rotate as rotate_vgpu
+from core.dialects.vgpu.pods import rotate as rotate_vgpu
 from core.model import Container, NodeName, Phase, Pod, PodUid
 from core.names import SEGMENT_QUEUE
 from core.port.handoff import Progress, Stamp

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from core.dialects.vgpu.dialect import Vgpu
-from core.dialects.vgpu.requests import larger_slices
+from core.dialects.vgpu.pods import larger_slices
 from core.dialects.vgpu.table import VgpuTable
 from core.sharing.request import Request
 from tests.support.devices.cards import TABLES, container, pod

@@ -6,7 +6,7 @@ import pytest
 
 from core.dialects.vgpu import keys
 from core.dialects.vgpu.dialect import Vgpu
-from core.dialects.vgpu.requests import readable_request
+from core.dialects.vgpu.pods import readable_request
 from core.dialects.vgpu.table import ExclusiveRules, VgpuTable
 from core.model import Container, Node, NodeName, PodUid
 from core.names import VGPU_REGISTER

@@ -3,8 +3,8 @@
 import pytest
 
 from core.dialects.vgpu.cards import layout_of
+from core.dialects.vgpu.pods import decode_pod_devices, decode_slice_id, devices_left
 from core.dialects.vgpu.table import VgpuTable
-from core.dialects.vgpu.usage import decode_pod_devices, decode_slice_id, devices_left
 from core.errors import InvalidRequestError
 from core.sharing.card import Entry
 from core.sharing.slices import Slice, choose, profile_at

@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 import yaml
 
-from core.dialects.gpushare import requests
+from core.dialects.gpushare import pods
 from core.dialects.gpushare.dialect import GpuMemory, GpuNumber
 from core.dialects.vgpu.dialect import Vgpu
-from core.dialects.vgpu.requests import readable_request
+from core.dialects.vgpu.pods import readable_request
 from core.dialects.vgpu.table import ExclusiveRules, VgpuTable
 from core.model import Node, NodeName
 from core.port.cards import Offer
@@ -168,7 +168,7 @@ def test_a_share_example_is_placed_as_the_reference_wants_it(example):
             held = dialect.held(held_pod, cards, config)
             assert held is not None
             cards = dialect.take(cards, held.assignment)
-        request = requests.readable_request(pod_json(step, {}), dialect.mode)
+        request = pods.readable_request(pod_json(step, {}), dialect.mode)
         placed = dialect.place(cards, request, Policy.INDEX)
         if want.get("fit") is False:
             assert placed is None

@@ -7,7 +7,7 @@ import pytest
 from core.dialects.mindcluster.chips import UNKNOWN, Assignment, Share
 from core.dialects.mindcluster.dialect import MindCluster
 from core.dialects.mindcluster.keys import chip_of
-from core.dialects.mindcluster.usage import decode_assigned
+from core.dialects.mindcluster.pods import decode_assigned
 from core.explaining.explain import refused, sentence
 from core.ledger import Ledger
 from core.model import Container, Phase

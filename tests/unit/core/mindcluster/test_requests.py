@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from core.dialects.mindcluster.dialect import MindCluster
-from core.dialects.mindcluster.requests import Request
+from core.dialects.mindcluster.pods import Request
 from core.dialects.mindcluster.table import MindClusterTable
 from core.model import Container
 from core.settings import Tables

@@ -1,20 +1,23 @@
-"""What a pod asks for in HAMi's protocol for NVIDIA cards, what it gets besides, and what its user should know.
+"""The pods of HAMi's protocol for NVIDIA cards: what they ask for and hold, and what a Binding says.
 
-Source: protocol reference, hami 1.2, 1.4, 4.1, 4.4 and 6, with HN-11 and HN-12 done as they say and types matched by
-whole words.
+Source: protocol reference, hami 1.2, 1.4, 1.5, 1.9, 2.5, 3.2, 4.1, 4.4, 4.7, 5.1, 5.2, 6 and 8, with HN-11 and HN-12
+done as they say and types matched by whole words.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
+from core import hami_lock
 from core.dialects.hami import keys
 from core.dialects.hami.table import HamiTable
 from core.errors import quoted
-from core.model import AnyPod, Container, ReviewedPod
+from core.model import AnyPod, Container, NodeName, Pod, ReviewedPod
+from core.port.cards import Held
+from core.port.handoff import InFlight, Stamp
 from core.port.refusals import Violation
 from core.settings import Tables
-from core.sharing import order
-from core.sharing.card import MODES
+from core.sharing import order, wire
+from core.sharing.card import MIG, MODES, Assignment, Card, Entry
 from core.sharing.order import order_of, words
 from core.sharing.request import (
     Ask,
@@ -28,9 +31,13 @@ from core.sharing.request import (
     selection_of,
     uncounted_shares,
 )
+from core.sharing.slices import Slice
+from core.sharing.wire import Written
 from core.units import FALSE, TRUE
 from core.warnings import AdmissionWarning, limit_of, no_effect, with_runtime_class
 from core.watched import CORE_POLICY, NVIDIA_DEVICES, TASK_PRIORITY, VOID
+from core.wire import hami_reservations as reservations
+from core.wire.hami_reservations import Instance
 
 
 def request(pod: AnyPod, tables: Tables) -> Request | tuple[Violation, ...] | None:
@@ -156,3 +163,62 @@ def warnings(pod: AnyPod, request: Request, tables: Tables) -> Iterator[Admissio
     numa = pod.annotations.get(order.NUMA_BIND)
     if numa is not None and numa not in TRUE and numa not in FALSE:
         yield no_effect(f"annotation {order.NUMA_BIND}", numa, "it is read as false", f"write {quoted('true')} to bind")
+
+
+# The longest value of a label; a longer one would make every later write to the pod fail (HN-15).
+_LABEL_CHARS: Final = 63
+
+
+def held(pod: Pod, cards: Sequence[Card], tables: Tables) -> Held[Assignment] | None:
+    """What bound *pod* holds by its annotations, whoever bound it; None if they name no card.
+
+    A share of a MIG card of which nobody knows the instance closes the card.
+    """
+    if keys.ALLOCATED not in pod.annotations:
+        return None
+    text = pod.annotations.get(keys.RESERVATIONS)
+    reserved: Mapping[tuple[int, int], Instance] = (reservations.decode(text) if text is not None else None) or {}
+    uuids = {card.fixed.uuid for card in cards} if reserved else set()
+    unread: list[tuple[int, str]] = []
+    if uuids and any(one.uuid not in uuids for one in reserved.values()):
+        unread = [(at, card.fixed.uuid) for at, card in enumerate(cards) if card.fixed.kind.mode == MIG]
+
+    def finish(at: int, device: int, one: Written, entry: Entry, card: Card | None) -> tuple[Entry, bool]:
+        known = reserved.get((at, device))
+        mode = card.fixed.kind.mode if card is not None else ""
+        if known is not None and known.uuid == entry.uuid == one.name and mode in ("", MIG):
+            return entry._replace(profile=known.profile, slice=Slice("", known.start, known.size)), True
+        return entry, mode != MIG
+
+    counts = (tables.of(HamiTable).named.cards,)
+    return wire.held(pod, cards, keys.ALLOCATED, counts, finish=finish, unread=unread)
+
+
+def annotations(assignment: Assignment, stamp: Stamp, tables: Tables) -> Mapping[str, str]:
+    """What the Binding must carry; MIG instances are named only where there are some."""
+    found = wire.bound((keys.TO_ALLOCATE, keys.ALLOCATED), wire.wire_text(assignment, keys.NVIDIA), stamp)
+    made = _instances(assignment)
+    return {**found, keys.RESERVATIONS: reservations.encode(made)} if made else found
+
+
+def labels(node: NodeName) -> Mapping[str, str]:
+    """Return the label by which the plugin's monitor finds the pods of *node*; none if the name is too long for one."""
+    return {hami_lock.NODE: node} if len(node) <= _LABEL_CHARS else {}
+
+
+def _instances(assignment: Assignment) -> list[Instance]:
+    """The instances that the plugin must make."""
+    found: list[Instance] = []
+    devices: dict[int, int] = {}
+    for one in assignment.entries:
+        device = devices.get(one.container, 0)
+        devices[one.container] = device + 1
+        if one.slice is not None:
+            place = one.slice
+            found.append(Instance(one.container, device, one.uuid, one.profile, place.start, place.size))
+    return found
+
+
+def in_flight(pod: Pod, tables: Tables) -> InFlight | None:
+    """*pod* as the plugin sees it; None if it never serves it."""
+    return hami_lock.in_flight(pod) if keys.TO_ALLOCATE in pod.annotations else None
