@@ -18,7 +18,7 @@ from core.errors import escaped
 from core.view.history import Why
 from core.view.simulated import Simulated
 from core.wire.changes import Change, encode_change
-from kube.exchange import cause_of
+from kube.transport import cause_of
 
 _T = TypeVar("_T")
 _DEADLINE_S: Final = 5.0

@@ -28,8 +28,8 @@ from core.waiting import code_in
 from core.wire.config_maps import decode_config_map
 from kube.calls import Calls
 from kube.errors import ApiError, ApiForbiddenError, from_event
-from kube.exchange import Response
 from kube.kinds import APIS, HYPER_NODES_PATH, PODGROUPS, QUEUES_PATH, STORAGE
+from kube.transport import Response
 
 Json = dict[str, Any]
 

@@ -12,7 +12,7 @@ from controller.acting.act import Actor
 from controller.actions import Announce, Inbox
 from controller.config import Config
 from controller.deciding.scheduler import Scheduler
-from controller.leading import LeaderPhase, Leading
+from controller.loop import LeaderPhase, Leading
 from controller.metrics import Metrics
 from controller.reporting.audit import Audit
 from controller.reporting.configuration import refusal

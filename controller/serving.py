@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 import structlog
 
 from certs import serving
-from controller.leading import LeaderPhase
+from controller.loop import LeaderPhase
 from controller.metrics import card_series, show
 from controller.process import Process
 from controller.reporting.answers import answer, held, learned, preview, show_packing

@@ -14,8 +14,8 @@ import msgspec
 
 from core.errors import InvalidRequestError
 from kube.errors import ApiUnknownError, ApiUnreadableError, UndecodableError
-from kube.exchange import Purpose, Response
 from kube.objects import read_version
+from kube.transport import Purpose, Response
 
 JSON: Final = "application/json"
 MERGE_PATCH: Final = "application/merge-patch+json"

@@ -26,7 +26,7 @@ from kube.errors import (
     ApiUnknownError,
     printable,
 )
-from kube.exchange import Purpose
+from kube.transport import Purpose
 
 _GROUP: Final = "/apis/coordination.k8s.io/v1"
 # A longer duration in a Lease is a mistake and would exclude all candidates for that time.

@@ -30,7 +30,6 @@ from kube.errors import (
     UndecodableError,
     from_event,
 )
-from kube.exchange import Purpose
 from kube.objects import (
     Bookmark,
     Changed,
@@ -42,6 +41,7 @@ from kube.objects import (
     page_decoder,
     read_version,
 )
+from kube.transport import Purpose
 from runtime.backoff import Backoff
 
 _T = TypeVar("_T")

@@ -22,8 +22,8 @@ from core.port.spec import ConfigMapPlace
 from core.settings import Settings, Tables
 from core.wire.changes import Change
 from kube.calls import Requester
-from kube.exchange import Response
 from kube.reflector import Reflector
+from kube.transport import Response
 
 _SLICE_S: Final = 0.01
 _LOOK_S: Final = 0.01

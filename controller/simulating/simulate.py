@@ -30,7 +30,7 @@ from core.view.simulated import (
 from core.waiting import said_in
 from core.wire.changes import Change
 from kube.calls import Calls
-from kube.exchange import Response
+from kube.transport import Response
 
 _NOT_YET: Final = "is not decided yet"
 

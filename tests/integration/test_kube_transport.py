@@ -21,8 +21,7 @@ from kube.errors import (
     ApiUnreadableError,
     CredentialsError,
 )
-from kube.exchange import Purpose
-from kube.transport import Transport
+from kube.transport import Purpose, Transport
 from tests.support.servers.failing_api import POD, Server, cut, open_to, pem, reset, say, silence
 from tests.support.servers.fixed_source import FixedSource
 

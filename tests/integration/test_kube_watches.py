@@ -13,9 +13,9 @@ from kube.errors import (
     ApiUnknownError,
     ApiUnreadableError,
 )
-from kube.exchange import Purpose
 from kube.objects import EventKind
 from kube.reflector import Pace, Reflector
+from kube.transport import Purpose
 from tests.support.servers.failing_api import POD, dripping, reset, say, silence, stream
 
 QUICK = Pace(first_wait_s=0.04, last_wait_s=0.3, last_list_wait_s=1.0, silence_s=3.0, list_deadline_s=5.0)

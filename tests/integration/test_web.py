@@ -25,9 +25,8 @@ from cli.web.local import serve
 from core.groups import MEMBER_OF
 from core.units import time_text
 from kube.credentials import choose_source
-from kube.exchange import Response
 from kube.kinds import QUEUES_PATH, VOLCANO_VERSION
-from kube.transport import Transport
+from kube.transport import Response, Transport
 from tests.integration.test_history import store
 from tests.support.worlds.cards_cluster import ASSIGNED, add_event, add_pod, cards, cluster, give
 from tests.support.worlds.volcano import create, install

@@ -28,7 +28,7 @@ BROKEN = {
         {"lost", "swapped"},
     ),
     "a proxy's page is taken for the API server's answer": (
-        "kube.exchange.Response.check_kind = lambda self, verb, path: None",
+        "kube.transport.Response.check_kind = lambda self, verb, path: None",
         ["a proxy answers"],
         {"forgotten"},
     ),
@@ -140,7 +140,7 @@ def twin(*arguments, breaks=""):
         "import dataclasses\n"
         "import core.constraints.every, core.constraints.resource_claims, core.constraints.volumes\n"
         "import core.hami_lock, core.kueue, core.ledger, core.model, core.nodefit, core.sharing.slices\n"
-        "import kube.calls, kube.exchange, kube.reflector\n"
+        "import kube.calls, kube.reflector, kube.transport\n"
         "import controller.deciding.gang, controller.grouping.budgets, controller.acting.group_writes\n"
         "import controller.kueue.checks, controller.reporting.status\n"
         f"{breaks}\n"

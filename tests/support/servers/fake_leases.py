@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 from kube.errors import ApiConflictError, ApiError, ApiNotFoundError, ApiUnknownError
-from kube.exchange import Response
 from kube.lease import Instant
+from kube.transport import Response
 
 ANSWER_S = 0.01
 

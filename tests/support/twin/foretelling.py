@@ -35,7 +35,7 @@ from core.view.simulated import Simulated
 from core.waiting import code_in
 from core.wire.changes import Change
 from kube.errors import from_event
-from kube.exchange import Response
+from kube.transport import Response
 from tests.support.twin.api import Json
 from tests.support.twin.clock import CLOCK
 from tests.support.twin.loops import new_loop

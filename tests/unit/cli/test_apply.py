@@ -24,8 +24,8 @@ from core.moving.who import MOVING
 from core.port.cards import CardWish
 from core.view.plan import still_helps
 from kube.errors import ApiError, from_answer
-from kube.exchange import Response
 from kube.lease import Instant, Lease
+from kube.transport import Response
 from tests.unit.cli.test_plan import node, pod
 
 pytestmark = pytest.mark.looptime

@@ -14,8 +14,7 @@ from cli.cluster import fetch_holdings
 from cli.options import Apply, parse
 from core.view.plan import Plan
 from kube.errors import ApiUnknownError
-from kube.exchange import Response
-from kube.transport import Transport
+from kube.transport import Response, Transport
 
 
 @pytest.mark.may_block(reason="which kubeconfig there is, is looked at before anything else is done")

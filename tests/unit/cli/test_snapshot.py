@@ -11,8 +11,7 @@ from cli.snapshot import CONFIG_MAPS, VERSION, SnapshotReads, UnusableSnapshotEr
 from cli.waiting import fetch_waiting
 from core.settings import DialectName
 from kube.errors import ApiError, ApiForbiddenError, from_answer
-from kube.exchange import Response
-from kube.transport import Transport
+from kube.transport import Response, Transport
 
 GOOD = {"version": VERSION, "taken": "2026-01-01T00:00:00Z", "namespace": "a", "collections": {"/api/v1/nodes": {}}}
 BYTES = packed(GOOD)

@@ -10,7 +10,7 @@ import pytest
 from cli.cluster import empty_holdings
 from cli.web.feed import Feed, Sees
 from kube.errors import ApiNotFoundError
-from kube.exchange import Response
+from kube.transport import Response
 
 NODES = "/api/v1/nodes"
 

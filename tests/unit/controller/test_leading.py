@@ -4,10 +4,10 @@ import asyncio
 
 import pytest
 
-from controller.leading import WRITE_ENDS_S, Gated, LeaderPhase, Leading
+from controller.loop import WRITE_ENDS_S, Gated, LeaderPhase, Leading
 from kube.errors import ApiThrottledError, ApiUnknownError
-from kube.exchange import Response
 from kube.lease import How, Lease, LeaseLostError
+from kube.transport import Response
 from tests.support.servers.fake_leases import Clocks, FakeLeases, Way
 
 pytestmark = pytest.mark.looptime

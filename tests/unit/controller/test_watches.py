@@ -12,7 +12,7 @@ from controller.actions import Inbox
 from controller.scheduler_names import SchedulerNames
 from controller.watches import Watches
 from kube.errors import ApiForbiddenError
-from kube.exchange import Response
+from kube.transport import Response
 from tests.support.worlds.world import World
 
 pytestmark = pytest.mark.looptime

@@ -6,7 +6,7 @@ import pytest
 from core.errors import InvalidRequestError
 from kube.calls import Access, Calls, Condition, Identity, pod_path
 from kube.errors import ApiRefusedError, ApiUnknownError, ApiUnreadableError
-from kube.exchange import Response
+from kube.transport import Response
 
 STORED = b'{"kind":"Pod","metadata":{"name":"a","resourceVersion":"8"}}'
 

@@ -9,7 +9,7 @@ from core.configuration import SCHEDULER_MAP
 from kube.calls import namespace_path
 from kube.configuration import Follower
 from kube.errors import ApiForbiddenError
-from kube.exchange import Response
+from kube.transport import Response
 from runtime.configuration import ActiveConfiguration
 from runtime.files import Files
 

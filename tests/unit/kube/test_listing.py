@@ -1,8 +1,8 @@
 """A list is read page by page, all of one version."""
 
-from kube.exchange import Response
 from kube.objects import ListPage
 from kube.reflector import list_all
+from kube.transport import Response
 
 
 class Pages:

@@ -18,9 +18,9 @@ from kube.errors import (
     ApiUnknownError,
     ApiUnreachableError,
 )
-from kube.exchange import Purpose, Response
 from kube.objects import EventKind, is_newer
 from kube.reflector import Pace, Reflector
+from kube.transport import Purpose, Response
 
 pytestmark = pytest.mark.looptime
 

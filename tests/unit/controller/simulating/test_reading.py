@@ -9,7 +9,7 @@ from core.errors import InvariantError
 from core.model import NodeName, PodUid
 from core.settings import Settings, Tables
 from kube.errors import from_event
-from kube.exchange import Response
+from kube.transport import Response
 from tests.support.worlds.world import MEMORY, NUMBER, START_UNIX_S
 
 NODE = {
