@@ -7,25 +7,22 @@ stopped for a while may have lost the lease.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from enum import StrEnum
-from typing import Final, NoReturn, Unpack
-import structlog
-from kube.calls import BIND_DEADLINE_S, BIND_SERVER_TIMEOUT, Requester, Sending
-from kube.errors import ApiThrottledError
-from kube.lease import How, Lease
-from kube.transport import NOT_PERMITTED, Response
-import asyncio
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator
-from typing import Final, NoReturn
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from enum import StrEnum
+from typing import Final, NoReturn, Unpack
+
 import structlog
+
 from controller.acting.act import Actor
 from controller.actions import Action, Announce, Clear, Inbox, Lock, ReadOwner, ReadPod
 from controller.deciding.lifecycle import Told, UndefinedEventError
 from controller.deciding.scheduler import Scheduler
-from kube.transport import Transport
+from kube.calls import BIND_DEADLINE_S, BIND_SERVER_TIMEOUT, Requester, Sending
+from kube.errors import ApiThrottledError
+from kube.lease import How, Lease
+from kube.transport import NOT_PERMITTED, Response, Transport
 
 _log: Final = structlog.get_logger()
 
@@ -180,8 +177,6 @@ class Gated:
         """Wait until no write is in progress; each ends by its own deadline."""
         await self._idle.wait()
 
-
-_log: Final = structlog.get_logger()
 
 # The task yields the loop after this long, so that watches and answers are read in the meantime.
 _SLICE_S: Final = 0.01

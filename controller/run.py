@@ -19,8 +19,7 @@ from controller.acting.group_writes import GroupWrites
 from controller.config import Config
 from controller.garbage import Garbage
 from controller.kueue.checks import AdmissionChecks
-from controller.loop import WRITE_ENDS_S, Gated, LeaderPhase, Leading
-from controller.loop import Loop, derive
+from controller.loop import WRITE_ENDS_S, Gated, LeaderPhase, Leading, Loop, derive
 from controller.process import Process, keep_all
 from controller.reporting.audit import Audit
 from controller.reporting.configuration import keep_last_good, refusal, verdict
