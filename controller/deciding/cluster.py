@@ -22,9 +22,9 @@ from core.groups import DEFAULT_QUEUE, ROOT_QUEUE, GroupKey, Standing, group_of,
 from core.history.pods import PodEvent, PodRecord, What
 from core.ledger import Ledger, Placement
 from core.model import Container, NodeName, Pod, PodUid
+from core.placing.decide import Shape
 from core.placing.preemption import SYSTEM_CRITICAL, Crowd, Occupant
 from core.placing.queues import Deserved, deserved
-from core.placing.shape import Shape
 from core.settings import Settings, Tables
 from core.units import parse_amount
 from core.waiting import Wait, code_in

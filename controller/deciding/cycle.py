@@ -25,8 +25,8 @@ from core.groups import group_of
 from core.ledger import Placement
 from core.model import NO_VOLUMES, NodeName
 from core.placing import gang
+from core.placing.decide import Shape
 from core.placing.gang import Together
-from core.placing.shape import Shape
 from core.waiting import Cause, Wait
 
 # A new placement opens no node, so no refused pod is tried because of it. At this interval, the conditions of refused

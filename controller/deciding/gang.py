@@ -19,10 +19,10 @@ from core.explaining.shortage import shortage
 from core.groups import TASK, GroupKey, GroupKind, group_of, is_leaving, task_of
 from core.model import NodeName, Phase, Pod, PodUid
 from core.placing import gang as gangs
+from core.placing.decide import Shape
 from core.placing.domains import Near
 from core.placing.gang import Together
 from core.placing.minimums import TASKS, Division, Minimum, Path, Tally, minimum_of
-from core.placing.shape import Shape
 from core.units import counted
 from core.waiting import Cause, Wait
 

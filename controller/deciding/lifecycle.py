@@ -29,8 +29,8 @@ from core.errors import InvariantError
 from core.groups import Standing, order
 from core.ledger import Placement
 from core.model import Pod, PodUid
+from core.placing.decide import Shape
 from core.placing.gang import Together
-from core.placing.shape import Shape
 from core.waiting import Cause, Wait
 
 

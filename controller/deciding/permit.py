@@ -14,7 +14,7 @@ from core.errors import NodeInvariantError
 from core.groups import group_of
 from core.ledger import Placement
 from core.model import NodeName, Pod, PodUid
-from core.placing.shape import Shape
+from core.placing.decide import Shape
 from core.waiting import Cause, Wait
 
 _BUSY: Final = "the device plugin there has served pods that it could mistake for this one"

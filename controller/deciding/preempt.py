@@ -26,7 +26,7 @@ from core.constraints.quota import QUOTA, Account, Budget, taken
 from core.groups import BEGUN, GroupKey, group_of, is_leaving
 from core.ledger import Ledger, Placement
 from core.model import NodeName, Pod, PodUid
-from core.placing.decide import placed_on
+from core.placing.decide import Shape, placed_on
 from core.placing.gang import Together, Unit
 from core.placing.preemption import (
     LOOKED_AT_MAX,
@@ -38,7 +38,6 @@ from core.placing.preemption import (
     victims_for,
 )
 from core.placing.queues import Allowance, Reclaim
-from core.placing.shape import Shape
 from core.units import counted, listed
 from core.waiting import Cause, Wait
 

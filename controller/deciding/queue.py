@@ -31,7 +31,7 @@ from controller.deciding.lifecycle import (
 from core.groups import Standing
 from core.ledger import Placement
 from core.model import NodeName, Pod, PodUid
-from core.placing.shape import Shape
+from core.placing.decide import Shape
 from core.waiting import Wait
 from kube.objects import is_newer
 

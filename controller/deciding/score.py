@@ -24,10 +24,19 @@ from core.explaining.refusal import impersonal
 from core.ledger import Ledger, Placement
 from core.model import Container, NodeConstraints, NodeName, Pod, PodUid, Toleration
 from core.placing.candidates import Candidates
-from core.placing.decide import decide, preferred_shapes, room_on, shape_of, still_fits
+from core.placing.decide import (
+    Found,
+    Shape,
+    decide,
+    node_policy,
+    preferred_shapes,
+    room_on,
+    shape_of,
+    still_fits,
+    takes,
+)
 from core.placing.kinds import Kinds
 from core.placing.learning import Learning
-from core.placing.shape import Found, Shape, node_policy, takes
 from core.settings import Settings, Tables
 
 # Waits are rounded down to this fraction of the longest, so that many pods share the known lines of nodes.

@@ -26,7 +26,7 @@ from core.explaining.explain import Explanation
 from core.kueue import CONTROLLER_NAME, AdmissionCheck, Answer, CheckState, Workload, answered, believed
 from core.ledger import Ledger
 from core.model import NodeName
-from core.placing.shape import Shape
+from core.placing.decide import Shape
 from core.units import time_text
 from core.wire.kueue import decode_admission_check, decode_flavor, decode_workload, salvage_workload
 from kube.calls import Calls

@@ -25,13 +25,12 @@ from core.ledger import Ledger, Placement
 from core.model import NodeName, Pod
 from core.node_state import Holding
 from core.placing.choice import compared, packed
-from core.placing.decide import look_around, shape_of
+from core.placing.decide import Shape, look_around, shape_of
 from core.placing.gang import Together
 from core.placing.learning import Learning
 from core.placing.pack import STEPS
 from core.placing.preemption import Eviction
 from core.placing.queues import PRIORITY_FIELD
-from core.placing.shape import Shape
 from core.waiting import Cause, Wait
 from core.wire.pods import decode_pod
 

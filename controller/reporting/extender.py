@@ -17,8 +17,7 @@ from controller.reporting.work import Work
 from core.errors import InvalidRequestError
 from core.explaining.refusal import refusal_on
 from core.model import Node, NodeName
-from core.placing.decide import placed_on, shape_of
-from core.placing.shape import Shape, takes
+from core.placing.decide import Shape, placed_on, shape_of, takes
 from core.wire.extender import ExtenderArgs, decode_extender_args, encode_filter_error, encode_filter_result
 from core.wire.nodes import decode_node
 from runtime.calls import Call, RefusedCallError, Reply

@@ -34,8 +34,7 @@ from core.groups import GroupKey
 from core.ledger import Placement
 from core.model import NodeName, Pod, PodUid
 from core.placing import gang
-from core.placing.decide import decide
-from core.placing.shape import Shape
+from core.placing.decide import Shape, decide
 from core.units import time_text
 from core.waiting import Wait
 

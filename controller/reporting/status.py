@@ -26,9 +26,9 @@ from core.groups import group_of
 from core.ledger import Ledger
 from core.model import NodeName
 from core.placing import gang
+from core.placing.decide import Shape
 from core.placing.gang import Together
 from core.placing.kinds import Helping
-from core.placing.shape import Shape
 from core.settings import Policy
 from core.units import listed
 from core.waiting import Cause, Wait

@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 
 from core import names, nodefit
 from core.nodefit import NodeFacts
-from core.placing.shape import Shape
+from core.placing.decide import Shape
 from core.port.dialect import AnyJudging
 from core.port.refusals import WISHES, Reason, Shortfall
 from core.settings import Policy

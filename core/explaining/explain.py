@@ -14,8 +14,8 @@ from core.explaining.advice import Advice, Unwished
 from core.explaining.refusal import AMOUNTS, NEARNESS, WHY, NodeRefusal, lack, lacks, refusal_on, telling
 from core.ledger import Ledger
 from core.model import NodeName
+from core.placing.decide import Shape
 from core.placing.kinds import Helping, Kinds
-from core.placing.shape import Shape
 from core.port.refusals import Reason, Shortfall
 from core.settings import Policy
 from core.units import listed

@@ -19,7 +19,7 @@ from core.ledger import Ledger
 from core.model import NodeName
 from core.node_state import NodeState
 from core.nodefit import NodeFacts
-from core.placing.shape import Shape, judge
+from core.placing.decide import Shape, judge
 from core.port.dialect import Names
 from core.port.refusals import DESERTED, PASSING, Reason, Shortfall
 from core.settings import Policy

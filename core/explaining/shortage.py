@@ -7,8 +7,8 @@ from typing import Final, NamedTuple
 from core.explaining import explain
 from core.model import NodeName
 from core.placing import gang
+from core.placing.decide import Shape
 from core.placing.minimums import Tally
-from core.placing.shape import Shape
 from core.waiting import Cause, Wait
 
 _TEXT_MAX: Final = 1024

@@ -8,8 +8,7 @@ from typing import Final
 
 from core.ledger import Ledger, Placement
 from core.model import NodeName, Pod
-from core.placing.decide import liking_of, placed_on, preferred_shapes
-from core.placing.shape import NodePolicy, Rank, Shape, better
+from core.placing.decide import NodePolicy, Rank, Shape, better, liking_of, placed_on, preferred_shapes
 from core.port.cards import CardShare
 
 

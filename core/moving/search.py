@@ -17,9 +17,9 @@ from typing import Final, NamedTuple
 from core.ledger import Ledger, Placement
 from core.model import NodeName, Pod, PodUid
 from core.moving.places import MovePlaces
+from core.placing.decide import NodePolicy, Shape
 from core.placing.domains import domains
 from core.placing.gang import Member, Unit
-from core.placing.shape import NodePolicy, Shape
 
 # Of nodes on which equally few moves help, the gentlest of so many is taken.
 _COMPARED: Final = 32

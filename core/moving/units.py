@@ -13,10 +13,9 @@ from core.model import NodeName, Phase, Pod, PodUid
 from core.moving.places import MovePlaces
 from core.moving.search import Movable, Move
 from core.moving.who import MovablePods
-from core.placing.decide import shape_of
+from core.placing.decide import NodePolicy, shape_of
 from core.placing.gang import Member, Unit
 from core.placing.minimums import Division, Minimum, Path, minimum_of
-from core.placing.shape import NodePolicy
 from core.units import counted
 from core.waiting import Cause, Wait
 

@@ -14,10 +14,9 @@ from core.groups import GroupKey, GroupSpec, group_of
 from core.ledger import Ledger
 from core.model import NO_VOLUMES, Phase, Pod, PodUid, Taint
 from core.moving.search import Movable
-from core.placing.decide import shape_of
+from core.placing.decide import Shape, shape_of
 from core.placing.preemption import SYSTEM_CRITICAL, speaks_of
 from core.placing.queues import standing_of
-from core.placing.shape import Shape
 from core.wire.policies import DisruptionBudget, PriorityClass
 
 _SYSTEM: Final = "kube-system"

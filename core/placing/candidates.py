@@ -4,7 +4,7 @@
 each row: the node's score if it was judged as it is now, else a bound of it (`core.placing.columns`). When the shape is
 asked about, the rows that changed since are bounded again. Then the dialect judges the best row, and lowers it if its
 number was only a bound, until the best row keeps its number. This holds for every policy and weight: if nothing bounds
-a score, every node that changed is judged. The answer is always that of `core.placing.shape.scan`.
+a score, every node that changed is judged. The answer is always that of `core.placing.decide.scan`.
 """
 
 from collections.abc import Callable, Iterator, Sequence, Set
@@ -21,9 +21,8 @@ from core.ledger import Ledger
 from core.model import NodeName
 from core.nodefit import NodeFacts
 from core.placing.columns import REFUSED, Columns, Floats, Ints, Marks, Numbers, Rows, ScoreBounds, Some, at, grown
-from core.placing.decide import Rooms
+from core.placing.decide import Found, NodePolicy, Rooms, Shape, judged, ranked
 from core.placing.pack import Grounds
-from core.placing.shape import Found, NodePolicy, Shape, judged, ranked
 from core.settings import DialectName
 
 UNLIMITED: Final = float("inf")

@@ -3,9 +3,8 @@
 from collections.abc import Sequence
 
 from core.ledger import Ledger, Placement
-from core.placing.decide import shapes_by_way
+from core.placing.decide import Found, NodePolicy, Shape, scan, shapes_by_way
 from core.placing.pack import STEPS
-from core.placing.shape import Found, NodePolicy, Shape, scan
 from core.port.dialect import AnyDialect
 
 

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from core.constraints.constraint import ChangeLog
 from core.model import NodeName
 from core.node_state import NodeState
-from core.placing.shape import NodePolicy, Shape, most_of_others
+from core.placing.decide import NodePolicy, Shape, most_of_others
 from core.port.cards import NodeRoom
 from core.port.dialect import AnyJudging
 from core.settings import DialectName
@@ -324,7 +324,7 @@ _NEVER: Final = float(1 << 62)
 class ScoreBounds:
     """What one shape wants of the cards of each kind, and what that makes of rows.
 
-    A bound is a negated score (`core.placing.shape.Rank.minus_score`), so the smallest is the best; `REFUSED` is that
+    A bound is a negated score (`core.placing.decide.Rank.minus_score`), so the smallest is the best; `REFUSED` is that
     of a node that takes the shape for no score.
     """
 

@@ -8,9 +8,8 @@ from core.constraints.quota import Budget, Over, taken
 from core.ledger import Placement
 from core.model import NodeName, Pod, PodUid
 from core.placing.candidates import Candidates
-from core.placing.decide import decide, preferred_shapes
+from core.placing.decide import Shape, decide, preferred_shapes
 from core.placing.gang import Member, orders
-from core.placing.shape import Shape
 
 _NOWHERE: Final = frozenset[NodeName]()
 

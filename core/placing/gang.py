@@ -13,10 +13,9 @@ from typing import Final, NamedTuple
 from core.constraints.quota import Account, Budget, Over, taken
 from core.ledger import Ledger, Placement
 from core.model import NodeName, Pod
-from core.placing.decide import Finder, decide, placed_on
+from core.placing.decide import Finder, NodePolicy, Shape, decide, placed_on
 from core.placing.domains import Domain, Near, domains
 from core.placing.minimums import Minimum, Path, Tally
-from core.placing.shape import NodePolicy, Shape
 
 _NOWHERE: Final = frozenset[NodeName]()
 

@@ -9,10 +9,9 @@ from collections.abc import Iterator, Sequence, Set
 from core.ledger import Ledger
 from core.model import NodeName
 from core.node_state import NodeState
-from core.placing.decide import placed_on
+from core.placing.decide import NodePolicy, Shape, placed_on, takes
 from core.placing.domains import domains
 from core.placing.gang import Member, Refused, Unit, put
-from core.placing.shape import NodePolicy, Shape, takes
 
 
 def nodes_for(

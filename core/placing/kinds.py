@@ -16,7 +16,7 @@ from core.ledger import Ledger
 from core.model import Node, NodeName, Taint
 from core.node_state import NodeState
 from core.nodefit import NodeFacts
-from core.placing.shape import Shape, judge, takes
+from core.placing.decide import Shape, judge, takes
 from core.settings import DialectName, Policy
 
 INSTANCE_TYPE: Final = "node.kubernetes.io/instance-type"

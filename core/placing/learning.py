@@ -9,8 +9,8 @@ from typing import Any, Final, NamedTuple
 
 from core.ledger import Ledger
 from core.model import NodeName, PodUid
+from core.placing.decide import Shape
 from core.placing.pack import NO_HOLE_VALUES, CardsTaken, HoleValues, Mix, PackStock, Request, Size, Table, taken
-from core.placing.shape import Shape
 from core.settings import DialectName, Policy
 
 # How many nodes are looked at, or requests tried, between two pauses.

@@ -26,11 +26,10 @@ from core import nodefit
 from core.ledger import Ledger, Placement
 from core.model import NodeName, PodUid
 from core.node_state import NodeState
-from core.placing.decide import placed_on
+from core.placing.decide import NodePolicy, Shape, has_room, placed_on
 from core.placing.domains import domains
 from core.placing.gang import Member, Unit
 from core.placing.queues import Allowance, Reclaim, Spent
-from core.placing.shape import NodePolicy, Shape, has_room
 from core.wire.policies import DisruptionBudget
 
 # Pods of this priority and above keep a cluster going. Source: Kubernetes, scheduling.SystemCriticalPriority.

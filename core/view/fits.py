@@ -17,8 +17,7 @@ from core.constraints.quota import QUOTA, Account, Budget, Limited, Over, budget
 from core.explaining import explain
 from core.ledger import Ledger, Placement
 from core.model import NO_VOLUMES, Container, Pod, PodUid
-from core.placing.decide import placed_on, shape_of, try_decide
-from core.placing.shape import NodePolicy, Shape, node_policy
+from core.placing.decide import NodePolicy, Shape, node_policy, placed_on, shape_of, try_decide
 from core.port.cards import CardWish, Wording
 from core.settings import DialectName
 from core.view.cards import VERSION

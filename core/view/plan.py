@@ -15,8 +15,8 @@ from core.model import NodeName, Pod, PodUid, Toleration
 from core.moving.search import Limits, Move, Search, search
 from core.moving.units import MoveReach, reach, room_for, unit_of
 from core.moving.who import MovablePods, Rights, budget_of, crowd_of
+from core.placing.decide import NodePolicy, node_policy, scan
 from core.placing.gang import Unit
-from core.placing.shape import NodePolicy, node_policy, scan
 from core.port.cards import CardWish, Wording
 from core.units import counted
 from core.view.cards import VERSION

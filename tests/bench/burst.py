@@ -20,8 +20,7 @@ from core.catalog import standard_catalog
 from core.ledger import Ledger
 from core.model import PodUid
 from core.placing.candidates import Candidates
-from core.placing.decide import decide, shape_of
-from core.placing.shape import Shape, node_policy
+from core.placing.decide import Shape, decide, node_policy, shape_of
 from core.settings import Policy, Settings, Tables
 from core.wire.nodes import decode_node
 from core.wire.pods import decode_pod

@@ -37,8 +37,7 @@ from core.model import (
     Toleration,
 )
 from core.placing.candidates import Candidates
-from core.placing.decide import decide, shape_of
-from core.placing.shape import Shape, node_policy
+from core.placing.decide import Shape, decide, node_policy, shape_of
 from core.settings import Policy, Settings
 from tests.bench.fleets import FLEETS
 from tests.bench.results import Result, peak_rss_mib, quantile

@@ -21,11 +21,10 @@ from core.catalog import standard_catalog
 from core.ledger import Ledger
 from core.model import Container, NodeName, Pod, PodUid
 from core.placing.candidates import Candidates
-from core.placing.decide import decide, shape_of
+from core.placing.decide import Shape, decide, node_policy, shape_of
 from core.placing.domains import by_label
 from core.placing.gang import Member, Refused, Unit, place
 from core.placing.minimums import Minimum
-from core.placing.shape import Shape, node_policy
 from core.settings import Policy, Settings
 from tests.bench.fleets import FLEETS
 from tests.bench.results import Result, peak_rss_mib, quantile

@@ -25,9 +25,8 @@ from core.catalog import standard_catalog
 from core.ledger import Ledger
 from core.model import Container, Node, NodeName, Pod, PodUid
 from core.placing.candidates import Candidates
-from core.placing.decide import decide, shape_of
+from core.placing.decide import Shape, decide, node_policy, shape_of
 from core.placing.learning import Learning
-from core.placing.shape import Shape, node_policy
 from core.settings import DialectName, Policy, Settings, Tables
 from tests.bench.results import Result
 

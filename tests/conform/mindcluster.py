@@ -21,8 +21,7 @@ from core.dialects.mindcluster.templates import NULL, TEMPLATES
 from core.explaining.explain import refused
 from core.ledger import Ledger, Placement
 from core.model import Node, NodeName, PodUid
-from core.placing.decide import shape_of
-from core.placing.shape import Found, Shape, node_policy, scan
+from core.placing.decide import Found, Shape, node_policy, scan, shape_of
 from core.port.handoff import Stamp
 from core.settings import DialectName, Settings, Tables
 from core.wire import mindcluster as wire

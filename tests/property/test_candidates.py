@@ -11,7 +11,7 @@ from core.constraints.constraint import NodeSet
 from core.ledger import Ledger
 from core.model import Image, Node, NodeConstraints, NodeName, Pod, PodUid, Taint
 from core.placing.candidates import Candidates
-from core.placing.shape import NodePolicy, Shape, scan
+from core.placing.decide import NodePolicy, Shape, scan
 from core.settings import NodeWeights, Policy, Settings, Tables
 from tests.support.devices.catalogs import catalog_of
 from tests.support.devices.toy import Toy, ToyRequest

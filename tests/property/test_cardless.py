@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 from core.ledger import Ledger
 from core.model import Container, Node, NodeName, Pod, PodUid
 from core.placing.candidates import Candidates
-from core.placing.decide import decide, shape_of, still_fits
-from core.placing.shape import NodePolicy, Shape, scan
+from core.placing.decide import NodePolicy, Shape, decide, scan, shape_of, still_fits
 from core.settings import NodeWeights, Policy, Settings, Tables
 from tests.support.devices.catalogs import catalog_of
 from tests.support.devices.toy import MEMORY, Toy

@@ -16,9 +16,8 @@ from core.dialects.vgpu.table import VgpuTable
 from core.ledger import Ledger
 from core.model import Image, Node, NodeName, Pod, PodUid
 from core.placing.candidates import BYTES_MAX, Candidates
-from core.placing.decide import shape_of, shapes_by_way
+from core.placing.decide import NodePolicy, Shape, node_policy, scan, shape_of, shapes_by_way
 from core.placing.pack import HoleValues, Table, losses
-from core.placing.shape import NodePolicy, Shape, node_policy, scan
 from core.settings import NodeWeights, Policy, Settings
 from core.settings import Tables as CardTables
 from core.wire.nodes import node_from_object

@@ -15,11 +15,10 @@ from core.groups import HyperNode, Members, NetworkTopology
 from core.ledger import Ledger
 from core.model import Container, Node, NodeName, Pod, PodUid
 from core.placing.candidates import Candidates
-from core.placing.decide import Rooms, placed_on, try_decide
+from core.placing.decide import NodePolicy, Rooms, Shape, placed_on, try_decide
 from core.placing.domains import HyperNodes, LabelTiers, Near, by_label, near
 from core.placing.gang import Inner, Member, Refused, Unit, place
 from core.placing.minimums import Minimum, of_tasks
-from core.placing.shape import NodePolicy, Shape
 from core.settings import Policy, Settings, Tables
 from tests.support.devices.catalogs import catalog_of
 from tests.support.devices.toy import HELD, Toy, ToyRequest

@@ -6,8 +6,7 @@ from core.catalog import standard_catalog
 from core.ledger import Ledger
 from core.model import Container, Node, NodeConstraints, NodeName, Pod, PodUid
 from core.placing.candidates import Candidates
-from core.placing.decide import shape_of
-from core.placing.shape import NodePolicy, Shape, scan
+from core.placing.decide import NodePolicy, Shape, scan, shape_of
 from core.settings import Policy, Settings, Tables
 from tests.support.worlds.placed import reserve
 

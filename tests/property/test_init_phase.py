@@ -18,8 +18,7 @@ from core.dialects.gpushare.pods import total_of
 from core.dialects.whole_gpu.pool import gpus_of
 from core.ledger import Ledger
 from core.model import Container, Node, NodeName, Pod, PodUid
-from core.placing.decide import shape_of, try_decide
-from core.placing.shape import Shape, node_policy
+from core.placing.decide import Shape, node_policy, shape_of, try_decide
 from core.settings import Settings, Tables
 from core.sharing.card import Entry
 from sandbox.players import hami_instances

@@ -12,8 +12,7 @@ from core.catalog import standard_catalog
 from core.explaining import explain
 from core.ledger import Ledger
 from core.model import Node, NodeConstraints, NodeName, Taint, Toleration
-from core.placing.decide import shape_of, try_decide
-from core.placing.shape import Shape, node_policy, scan
+from core.placing.decide import Shape, node_policy, scan, shape_of, try_decide
 from core.settings import NodeKind, Settings, Tables
 from core.waiting import Cause
 from tests.support.worlds.world import CORES, MEMORY, NUMBER, pod

@@ -16,8 +16,7 @@ from core.dialects.hami_vendors.vendor import Vendor
 from core.ledger import Ledger
 from core.model import Container, Node, NodeName, Phase, Pod, PodUid, container_names
 from core.placing.candidates import Candidates
-from core.placing.decide import decide, shape_of
-from core.placing.shape import Shape, node_policy
+from core.placing.decide import Shape, decide, node_policy, shape_of
 from core.port.handoff import Progress, Stamp
 from core.settings import Policy, Settings, Tables
 from sandbox.players.hami import HamiSetup

@@ -18,9 +18,8 @@ from core.model import Pod, PodUid, Requirement
 from core.moving.search import Limits, Movable, Moves, search
 from core.moving.units import unit_of
 from core.moving.who import Rights, crowd_of
-from core.placing.decide import shape_of, try_decide
+from core.placing.decide import NodePolicy, Shape, node_policy, scan, shape_of, try_decide
 from core.placing.gang import Unit
-from core.placing.shape import NodePolicy, Shape, node_policy, scan
 from core.settings import Policy, Settings
 from core.waiting import Wait
 from core.wire.policies import DisruptionBudget

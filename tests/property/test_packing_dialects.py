@@ -10,9 +10,8 @@ from core.catalog import standard_catalog
 from core.ledger import Ledger
 from core.model import PodUid
 from core.placing.candidates import Candidates
-from core.placing.decide import decide, shape_of, still_fits
+from core.placing.decide import Shape, decide, node_policy, scan, shape_of, still_fits
 from core.placing.learning import Learning
-from core.placing.shape import Shape, node_policy, scan
 from core.settings import Policy, Settings
 from tests.bench.fleets import FLEETS
 

@@ -14,8 +14,7 @@ import pytest
 from core.ledger import Ledger
 from core.model import NodeName
 from core.placing.candidates import Candidates
-from core.placing.decide import liking_of, shape_of
-from core.placing.shape import NodePolicy, Shape, better, scan
+from core.placing.decide import NodePolicy, Shape, better, liking_of, scan, shape_of
 from core.settings import NodeWeights, Policy, Settings, Tables
 from core.wire.nodes import node_from_object
 from core.wire.pods import pod_from_object

@@ -12,8 +12,7 @@ from core.dialects.vgpu.table import VgpuTable
 from core.explaining import explain
 from core.ledger import Ledger
 from core.model import Node, NodeConstraints, Pod, PodUid, Taint, Toleration
-from core.placing.decide import shape_of, try_decide
-from core.placing.shape import Shape, node_policy, scan
+from core.placing.decide import Shape, node_policy, scan, shape_of, try_decide
 from core.settings import Policy, Settings, Tables
 from core.waiting import Said, said_in
 from tests.support.devices.following import asking, wished, with_limits, without

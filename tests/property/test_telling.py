@@ -13,7 +13,7 @@ import pytest
 from controller.deciding.lifecycle import Stage
 from core.explaining import explain
 from core.model import NodeConstraints, NodeName, Taint
-from core.placing.shape import Shape
+from core.placing.decide import Shape
 from core.settings import Policy
 from core.waiting import Cause
 from tests.support.worlds.telling import Rig

@@ -11,7 +11,7 @@ from core.errors import InvariantError
 from core.ledger import Ledger, Placement
 from core.model import Container, Node, NodeName, Pod, PodUid
 from core.placing.candidates import Candidates
-from core.placing.shape import NodePolicy, Shape, scan
+from core.placing.decide import NodePolicy, Shape, scan
 from core.settings import Policy, Settings, Tables
 from tests.support.devices.catalogs import catalog_of
 from tests.support.devices.toy import HELD, Toy, ToyRequest

@@ -13,8 +13,7 @@ from core.dialects.hami_vendors.vendor import Vendor
 from core.explaining import explain
 from core.ledger import Ledger
 from core.model import Node, NodeName, Pod, PodUid
-from core.placing.decide import shape_of, try_decide
-from core.placing.shape import Shape, node_policy
+from core.placing.decide import Shape, node_policy, shape_of, try_decide
 from core.settings import Policy, Settings
 from tests.support.devices import vendors
 

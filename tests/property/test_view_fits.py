@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 from core.catalog import Asked
 from core.ledger import Ledger
 from core.model import Container, Pod, PodUid
-from core.placing.decide import shape_of, try_decide
-from core.placing.shape import Shape, node_policy, scan
+from core.placing.decide import Shape, node_policy, scan, shape_of, try_decide
 from core.port.cards import CardWish, Wording
 from core.settings import Policy, Settings
 from core.view.fits import Fit, Place, fits_pod, fits_wish

@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 from controller.actions import Bind, Lock
 from controller.deciding.lifecycle import Stage
 from core.model import Container, NodeConstraints, NodeName, Phase, Taint, Toleration
-from core.placing.decide import shape_of
+from core.placing.decide import Shape, scan, shape_of
 from core.placing.gang import Together
-from core.placing.shape import Shape, scan
 from tests.support.worlds.world import World, node, pod
 
 CARDS_MIB = (1000, 4000)

@@ -9,7 +9,7 @@ from core.catalog import Catalog, standard_catalog
 from core.ledger import Ledger
 from core.model import Container, Node, NodeName, Pod, PodUid
 from core.placing import decide
-from core.placing.shape import Shape, node_policy
+from core.placing.decide import Shape, node_policy
 from core.port import dialect
 from core.port.dialect import Dialect, Usual
 from core.port.handoff import Stamp

@@ -7,8 +7,7 @@ from hypothesis import strategies as st
 from core.ledger import Ledger
 from core.model import PodUid
 from core.placing.candidates import Candidates
-from core.placing.decide import shape_of
-from core.placing.shape import NodePolicy, Shape, scan
+from core.placing.decide import NodePolicy, Shape, scan, shape_of
 from core.port.refusals import WISHES, Reason
 from core.settings import CARD_POLICIES, Policy, Settings
 from tests.property.laws.world import filled, law, named, new

@@ -10,8 +10,7 @@ from core.catalog import standard_catalog
 from core.dialects.hami_vendors.vendor import Vendor
 from core.ledger import Ledger
 from core.model import NodeName, Pod
-from core.placing.decide import placed_on, shape_of, try_decide
-from core.placing.shape import NodePolicy, Shape, node_policy
+from core.placing.decide import NodePolicy, Shape, node_policy, placed_on, shape_of, try_decide
 from core.settings import Settings, Tables
 from core.wire.config_maps import config_map_from_object
 from core.wire.nodes import node_from_object

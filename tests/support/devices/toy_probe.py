@@ -20,7 +20,7 @@ from core.configuration import decode as decode_text
 from core.explaining import explain
 from core.model import Node, NodeName
 from core.placing import decide
-from core.placing.shape import Shape
+from core.placing.decide import Shape
 from core.settings import DialectName, Policy, Settings, Tables
 from core.view.cards import cards_of
 from core.wire.config_maps import ConfigMap

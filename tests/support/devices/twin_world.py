@@ -21,8 +21,7 @@ from core.ledger import Ledger, Placement
 from core.model import Container, NodeName, Phase, Pod, PodUid
 from core.names import MEMORY_UNIT
 from core.placing.candidates import Candidates
-from core.placing.decide import decide, shape_of, still_fits
-from core.placing.shape import Shape, node_policy
+from core.placing.decide import Shape, decide, node_policy, shape_of, still_fits
 from core.port.handoff import Stamp
 from core.settings import DialectName, Policy, Settings, Tables
 from sandbox.players.registry import DEVICE_CONFIG

@@ -23,8 +23,7 @@ from typing import Any, NamedTuple
 
 from core.ledger import Ledger
 from core.model import NodeName
-from core.placing.decide import shape_of
-from core.placing.shape import NodePolicy, Shape, better
+from core.placing.decide import NodePolicy, Shape, better, shape_of
 from core.settings import Policy, Settings, Tables
 from core.waiting import Wait
 from core.wire.nodes import node_from_object

@@ -8,8 +8,7 @@ from core.constraints.topology.counting import Topology
 from core.ledger import Ledger
 from core.model import NodeName
 from core.placing.candidates import Candidates
-from core.placing.decide import decide, liking_of, shape_of, still_fits
-from core.placing.shape import NodePolicy, Shape, better, scan
+from core.placing.decide import NodePolicy, Shape, better, decide, liking_of, scan, shape_of, still_fits
 from core.settings import Policy, Settings, Tables
 from core.waiting import Wait
 from core.wire.pods import pod_from_object

@@ -2,7 +2,7 @@
 
 from core.ledger import Ledger, Placement
 from core.model import Pod, PodUid
-from core.placing.shape import Found, Shape
+from core.placing.decide import Found, Shape
 
 
 def reserve(ledger: Ledger, name: str, shape: Shape, found: Found, asked_by: Pod | None = None) -> PodUid:

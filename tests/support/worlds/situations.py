@@ -19,8 +19,7 @@ from core.catalog import standard_catalog
 from core.configuration import SCHEDULER_MAP, Source, Text, decode, device_map, hami_map, merge
 from core.explaining import explain
 from core.ledger import Ledger
-from core.placing.decide import shape_of, try_decide
-from core.placing.shape import node_policy
+from core.placing.decide import node_policy, shape_of, try_decide
 from core.port.handoff import Stamp
 from core.settings import Settings
 from core.waiting import Wait

@@ -11,7 +11,7 @@ from controller.reporting.status import StatusWriter
 from core.explaining.explain import Explanation
 from core.ledger import Ledger
 from core.model import NodeName
-from core.placing.shape import Shape
+from core.placing.decide import Shape
 from tests.support.servers.fake_calls import FakeCalls
 from tests.support.worlds.world import World, node
 

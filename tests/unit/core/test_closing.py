@@ -13,8 +13,7 @@ from core.errors import InvariantError, NodeInvariantError
 from core.ledger import Ledger, Placement
 from core.model import Container, Node, NodeName, Pod, PodUid
 from core.names import MEMORY_UNIT
-from core.placing.decide import shape_of, still_fits, try_decide
-from core.placing.shape import Shape, node_policy
+from core.placing.decide import Shape, node_policy, shape_of, still_fits, try_decide
 from core.port.handoff import Stamp
 from core.settings import DialectName, Settings, Tables
 from sandbox.players.registry import DEVICE_CONFIG

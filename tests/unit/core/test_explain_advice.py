@@ -12,8 +12,7 @@ from core.explaining import explain
 from core.ledger import Ledger
 from core.model import Container, Node, NodeConstraints, NodeName, PodUid
 from core.placing.candidates import Candidates
-from core.placing.decide import decide, shape_of
-from core.placing.shape import NodePolicy, Shape, scan
+from core.placing.decide import NodePolicy, Shape, decide, scan, shape_of
 from core.settings import Policy, Settings, Tables
 from tests.support.devices import ascend
 from tests.support.devices.cards import A100, TABLES, bound, container, pod, record, vgpu_node

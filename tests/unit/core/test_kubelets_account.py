@@ -7,8 +7,7 @@ from core.catalog import standard_catalog
 from core.explaining import explain
 from core.ledger import Ledger
 from core.model import NodeName, PodUid
-from core.placing.decide import shape_of, still_fits, try_decide
-from core.placing.shape import Shape, node_policy
+from core.placing.decide import Shape, node_policy, shape_of, still_fits, try_decide
 from core.settings import Policy, Settings
 from core.waiting import Cause
 from tests.support.devices.cards import TABLES, container, pod, record, vgpu_node

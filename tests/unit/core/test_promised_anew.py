@@ -9,8 +9,7 @@ from core.dialects.ascend_hami.table import SHIPPED_CHIPS, AscendTable
 from core.dialects.vgpu.table import ExclusiveRules, MigModel, VgpuTable
 from core.ledger import Ledger, Placement
 from core.model import Node, NodeName, Phase, Pod
-from core.placing.decide import shape_of, try_decide
-from core.placing.shape import Shape, node_policy
+from core.placing.decide import Shape, node_policy, shape_of, try_decide
 from core.port.handoff import Stamp
 from core.settings import Settings, Tables
 from core.sharing.slices import numbered

@@ -16,10 +16,9 @@ from core.explaining.refusal import refusal_on
 from core.ledger import Ledger
 from core.model import NodeName
 from core.placing.candidates import Candidates
-from core.placing.decide import decide, shape_of, still_fits
+from core.placing.decide import NodePolicy, Shape, decide, scan, shape_of, still_fits, takes
 from core.placing.gang import Member, Unit
 from core.placing.preemption import Crowd, Occupant, victims_for
-from core.placing.shape import NodePolicy, Shape, scan, takes
 from core.settings import NodeWeights, Policy, Settings, Tables
 from tests.support.worlds.world import node, pod
 

@@ -4,8 +4,7 @@ from core.explaining import explain
 from core.ledger import Ledger
 from core.model import Container, Node, NodeName, Pod, PodUid
 from core.placing.candidates import Candidates
-from core.placing.decide import decide, shape_of
-from core.placing.shape import Shape, node_policy
+from core.placing.decide import Shape, decide, node_policy, shape_of
 from core.port.handoff import Stamp
 from core.settings import Settings, Tables
 from tests.support.devices.catalogs import catalog_of

@@ -7,8 +7,7 @@ import pytest
 from core.catalog import standard_catalog
 from core.ledger import Ledger
 from core.model import Container, Node, NodeName, Phase, Pod, PodUid
-from core.placing.decide import shape_of
-from core.placing.shape import Shape, node_policy, scan
+from core.placing.decide import Shape, node_policy, scan, shape_of
 from core.settings import DialectName, Settings, Tables
 from tests.support.devices import ascend, mindcluster
 from tests.support.worlds.world import node as vgpu_node

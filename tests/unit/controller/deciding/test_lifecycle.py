@@ -10,7 +10,7 @@ from controller.deciding.lifecycle import TABLE, Entry, News, Stage, StageEvent,
 from controller.deciding.queue import SchedulingQueue
 from core.errors import InvariantError
 from core.model import PodUid
-from core.placing.shape import Shape
+from core.placing.decide import Shape
 from core.settings import DialectName
 from tests.support.judging.asking import asking
 from tests.support.pages.lifecycle_page import PAGE, page

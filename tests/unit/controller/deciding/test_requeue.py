@@ -3,7 +3,7 @@
 from controller.deciding.lifecycle import ClusterEvent, EventResource
 from controller.deciding.queue import Requeue
 from core.model import NodeName, PodUid
-from core.placing.shape import Shape
+from core.placing.decide import Shape
 from core.settings import DialectName
 from tests.support.judging.asking import asking
 from tests.support.worlds.world import World, node, pod

@@ -4,8 +4,7 @@ from controller.deciding import score
 from core.catalog import standard_catalog
 from core.ledger import Ledger
 from core.placing.candidates import Candidates
-from core.placing.decide import decide, shape_of
-from core.placing.shape import Shape, node_policy
+from core.placing.decide import Shape, decide, node_policy, shape_of
 from core.settings import Policy, Settings, Tables
 from tests.support.worlds.world import node, pod
 

@@ -11,8 +11,7 @@ from core.explaining import explain
 from core.inventory import Inventory
 from core.ledger import Ledger
 from core.model import Container, NodeName, Pod, PodUid
-from core.placing.decide import shape_of
-from core.placing.shape import Shape
+from core.placing.decide import Shape, shape_of
 from core.port.handoff import Stamp
 from core.port.refusals import Reason
 from core.settings import Policy, Settings

@@ -8,8 +8,7 @@ from core.catalog import standard_catalog
 from core.explaining import explain
 from core.ledger import Ledger
 from core.model import Container, Node, NodeName
-from core.placing.decide import shape_of
-from core.placing.shape import Shape
+from core.placing.decide import Shape, shape_of
 from core.settings import Policy, Settings, Tables
 from tests.support.devices.cards import pod
 

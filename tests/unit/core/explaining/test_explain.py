@@ -10,8 +10,7 @@ from core.explaining.advice import Advice, Unwished
 from core.explaining.refusal import NodeRefusal
 from core.ledger import Ledger, Placement
 from core.model import Container, Node, NodeConstraints, NodeName, Pod, PodUid, Requirement, Taint
-from core.placing.decide import invalid
-from core.placing.shape import Shape
+from core.placing.decide import Shape, invalid
 from core.port.refusals import Reason, Shortfall, Violation
 from core.settings import Policy, Settings, Tables
 from core.waiting import Cause, Wait

@@ -7,8 +7,7 @@ import pytest
 from core.catalog import standard_catalog
 from core.explaining import explain
 from core.ledger import Ledger
-from core.placing.decide import shape_of
-from core.placing.shape import NodePolicy, Shape, scan
+from core.placing.decide import NodePolicy, Shape, scan, shape_of
 from core.settings import Policy, Settings
 from tests.support.devices import ascend
 from tests.support.devices.cards import TABLES, bound, container, pod, record, vgpu_node

@@ -5,8 +5,7 @@ import pytest
 from core.catalog import standard_catalog
 from core.explaining import explain
 from core.ledger import Ledger
-from core.placing.decide import shape_of
-from core.placing.shape import Shape
+from core.placing.decide import Shape, shape_of
 from core.settings import Policy, Settings, Tables
 from core.waiting import Cause, Said, Wait, said_in
 from tests.support.worlds.world import node, on, pod

@@ -11,8 +11,7 @@ from core.dialects.mindcluster.dialect import MindCluster
 from core.dialects.mindcluster.templates import DECISIONS, TEMPLATES
 from core.ledger import Ledger
 from core.model import NodeName, Phase, Pod, PodUid
-from core.placing.decide import shape_of
-from core.placing.shape import node_policy, scan
+from core.placing.decide import node_policy, scan, shape_of
 from core.port.handoff import Stamp
 from core.settings import DialectName, Settings, Tables
 from core.waiting import Wait

@@ -11,9 +11,8 @@ from core.ledger import Ledger
 from core.model import Node, NodeName
 from core.nodefit import Amounts
 from core.placing.columns import REFUSED, Columns, Rows, ScoreBounds
-from core.placing.decide import shape_of
+from core.placing.decide import Found, NodePolicy, Shape, judged, ranked, shape_of
 from core.placing.pack import NO_HOLE_VALUES
-from core.placing.shape import Found, NodePolicy, Shape, judged, ranked
 from core.settings import NodeWeights, Policy, Settings, Tables
 from tests.bench.fleets import FLEETS
 from tests.support.devices.catalogs import catalog_of

@@ -14,8 +14,7 @@ from core.ledger import Ledger
 from core.model import Container, Node, NodeConstraints, NodeName, Pod, PodUid, Toleration
 from core.placing.candidates import Candidates
 from core.placing.columns import Columns
-from core.placing.decide import shape_of
-from core.placing.shape import NodePolicy, Shape, node_policy, scan
+from core.placing.decide import NodePolicy, Shape, node_policy, scan, shape_of
 from core.settings import NodeWeights, Policy, Settings, Tables
 from tests.support.devices.catalogs import catalog_of
 from tests.support.devices.toy import Toy, ToyRequest

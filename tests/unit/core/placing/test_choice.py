@@ -9,8 +9,7 @@ from core.ledger import Ledger, Placement
 from core.model import Node, NodeName, Pod, PodUid
 from core.placing.candidates import Candidates
 from core.placing.choice import compared
-from core.placing.decide import decide, shape_of, still_fits, try_decide
-from core.placing.shape import Shape, node_policy
+from core.placing.decide import Shape, decide, node_policy, shape_of, still_fits, try_decide
 from core.settings import Settings
 from tests.support.devices.cards import TABLES, container, pod, record, vgpu_node
 

@@ -4,8 +4,8 @@ from core.catalog import standard_catalog
 from core.explaining import explain
 from core.ledger import Ledger
 from core.model import NodeConstraints, NodeName
+from core.placing.decide import Shape
 from core.placing.kinds import Kinds
-from core.placing.shape import Shape
 from core.settings import Policy, Settings, Tables
 from core.waiting import Cause
 from tests.support.worlds.world import World, node, on, pod

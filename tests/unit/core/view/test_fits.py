@@ -7,8 +7,7 @@ import pytest
 from core.catalog import standard_catalog
 from core.ledger import Ledger
 from core.model import Node, NodeName, PeerTerm, PeerTerms, Pod, PodUid, Requirement
-from core.placing.decide import shape_of, try_decide
-from core.placing.shape import Shape, node_policy
+from core.placing.decide import Shape, node_policy, shape_of, try_decide
 from core.port.cards import CardWish
 from core.settings import Settings, Tables
 from core.view import fits

@@ -16,9 +16,8 @@ from core.model import NO_VOLUMES, NodeName, Pod, PodUid, PodVolumes, Requiremen
 from core.moving.search import Limits
 from core.moving.units import unit_of, unit_of_group
 from core.moving.who import Rights, Stays, crowd_of
-from core.placing.decide import placed_on, shape_of
+from core.placing.decide import Shape, node_policy, placed_on, shape_of
 from core.placing.gang import Unit
-from core.placing.shape import Shape, node_policy
 from core.port.cards import CardWish
 from core.settings import Settings, Tables
 from core.view.plan import Ground, plan_for_pods, plan_for_wish, still_helps

@@ -11,8 +11,7 @@ from core.dialects.whole_gpu.dialect import WholeGpu
 from core.explaining import explain
 from core.ledger import Ledger
 from core.model import Container, Node, NodeName, Phase, Pod, PodUid
-from core.placing.decide import shape_of
-from core.placing.shape import Shape, node_policy, scan
+from core.placing.decide import Shape, node_policy, scan, shape_of
 from core.port.cards import Offer
 from core.port.handoff import Stamp
 from core.port.refusals import Complaint, Reason
