@@ -12,11 +12,12 @@ from core.port.dialect import Dialect, Names
 from core.port.handoff import LockQuestion, LockStep, LockWait
 from core.port.refusals import CardFault, Reason, Shortfall
 from core.settings import Policy, Tables
+from core.sharing import account, fit
 from core.sharing import card as _card
-from core.sharing import fit
 from core.sharing import request as _request
 from core.sharing import rules as _rules
-from core.sharing.card import Assignment, Card
+from core.sharing.account import Assignment
+from core.sharing.card import Card
 from core.sharing.request import Request, Resources, worded
 from core.sharing.rules import Rules
 
@@ -40,8 +41,8 @@ class SharedCards(Dialect[Card, Request, Assignment]):
     preferences: frozenset[str] = frozenset()
 
     holes = staticmethod(_rules.holes)
-    take = staticmethod(_card.take)
-    give_back = staticmethod(_card.give_back)
+    take = staticmethod(account.take)
+    give_back = staticmethod(account.give_back)
 
     def labels(self, node: NodeName) -> Mapping[str, str]:
         return {}
@@ -99,7 +100,7 @@ class SharedCards(Dialect[Card, Request, Assignment]):
         return _request.relaxed(request, reason, amount, max(factors, default=1))
 
     def overcommitted(self, cards: Sequence[Card]) -> tuple[str, ...]:
-        return _card.overcommitted(cards, self.rules.measures)
+        return account.overcommitted(cards, self.rules.measures)
 
     def room(self, cards: Sequence[Card]) -> NodeRoom:
         return _rules.room(self.rules, cards)
@@ -126,10 +127,10 @@ class SharedCards(Dialect[Card, Request, Assignment]):
         return fit.alone(self.rules, cards, request, slot)
 
     def tally(self, cards: Sequence[Card]) -> tuple[Tally, ...]:
-        return tuple([_card.tallied(one, self.rules.measures) for one in cards])
+        return tuple([account.tallied(one, self.rules.measures) for one in cards])
 
     def describe(self, assignment: Assignment, cards: Sequence[Card]) -> tuple[CardShare, ...]:
-        return _card.described(assignment, cards, self.rules.measures)
+        return account.described(assignment, cards, self.rules.measures)
 
     def sold(self, cards: Sequence[Card], tables: Tables) -> Mapping[str, int]:
         found: dict[str, int] = {}

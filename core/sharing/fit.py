@@ -11,8 +11,9 @@ from core.port.refusals import Reason, Shortfall
 from core.selection import ANY_CARD
 from core.settings import CARD_POLICIES, Policy
 from core.sharing import order, slices
-from core.sharing.card import MIG, Assignment, Card, Entry, Kind, assigned, closed, record, take, with_slices
-from core.sharing.card import cut as cut_card
+from core.sharing.account import Assignment, Entry, assigned, closed, record, take, with_slices
+from core.sharing.account import cut as cut_card
+from core.sharing.card import MIG, Card, Kind
 from core.sharing.order import Linked, Rank, Ranking
 from core.sharing.request import ANY_ORDER, Ask, Request
 from core.sharing.rules import Rules, bounded, cores_of, holes, part, template

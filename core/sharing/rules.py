@@ -12,8 +12,9 @@ from core.port.refusals import Reason, Shortfall
 from core.selection import ANY_CARD, type_words
 from core.settings import Policy
 from core.sharing import order, slices
-from core.sharing.card import Card, Entry, Kind, Measures, Sliced
-from core.sharing.card import fullness as card_fullness
+from core.sharing.account import Entry
+from core.sharing.account import fullness as card_fullness
+from core.sharing.card import Card, Kind, Measures, Sliced
 from core.sharing.order import Rank, Ranking
 from core.sharing.request import ANY_ORDER, EVEN, Ask, Order, Request
 from core.sharing.slices import Profile

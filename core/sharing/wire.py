@@ -14,7 +14,8 @@ from core.errors import InvalidRequestError
 from core.model import Pod
 from core.port.cards import Held
 from core.port.handoff import Stamp
-from core.sharing.card import Assignment, Card, Entry, assigned, record
+from core.sharing.account import Assignment, Entry, assigned, record
+from core.sharing.card import Card
 from core.units import MAX_INT32
 from core.wire.reading import check_length
 

@@ -14,7 +14,7 @@ from typing import Any, Final
 from core.dialects.ascend_hami.table import AscendChip, AscendTable
 from core.port.cards import Placed
 from core.settings import Policy, Tables
-from core.sharing.card import Assignment
+from core.sharing.account import Assignment
 from tests.conform.records import Record, demand, same, same_score
 
 _FINISHED: Final = ("Succeeded", "Failed")

@@ -16,7 +16,8 @@ from core.port.cards import Placed
 from core.port.handoff import Stamp
 from core.port.refusals import Reason
 from core.settings import Policy, Settings, Tables
-from core.sharing.card import Assignment, Card, take
+from core.sharing.account import Assignment, take
+from core.sharing.card import Card
 from core.sharing.request import Request
 from tests.conform.records import Record, demand, node_of, pod_of, same
 

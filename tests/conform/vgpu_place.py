@@ -19,7 +19,8 @@ from core.model import NodeName, Phase
 from core.port.cards import Offer
 from core.port.handoff import Stamp
 from core.settings import Policy
-from core.sharing.card import Assignment, Card
+from core.sharing.account import Assignment
+from core.sharing.card import Card
 from core.sharing.request import Request
 from core.sharing.slices import UNKNOWN, conflicting
 from core.units import MAX_INT32

@@ -14,7 +14,8 @@ from core.dialects.vgpu import keys
 from core.dialects.vgpu.table import ExclusiveRules, VgpuTable
 from core.port.cards import Placed
 from core.settings import Policy
-from core.sharing.card import Assignment, Card
+from core.sharing.account import Assignment
+from core.sharing.card import Card
 from core.sharing.request import Request
 from tests.conform.records import Record, demand, same, same_score
 from tests.conform.vgpu_cards import IDS, PlainCard, count, entries_of, free_slice, plain_cards, sizes

@@ -20,7 +20,7 @@ from core.ledger import Ledger
 from core.model import Container, Node, NodeName, Pod, PodUid
 from core.placing.decide import Shape, node_policy, shape_of, try_decide
 from core.settings import Settings, Tables
-from core.sharing.card import Entry
+from core.sharing.account import Entry
 from sandbox.players import hami_instances
 from tests.support.devices import ascend
 

@@ -22,7 +22,8 @@ from core.selection import CardSelection
 from core.settings import Tables
 from core.sharing import request as _request
 from core.sharing import slices, wire
-from core.sharing.card import Assignment, Card, Entry
+from core.sharing.account import Assignment, Entry
+from core.sharing.card import Card
 from core.sharing.request import (
     Ask,
     Place,

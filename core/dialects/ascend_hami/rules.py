@@ -13,7 +13,8 @@ from core.port.cards import Want
 from core.port.refusals import Reason, Shortfall
 from core.settings import Policy
 from core.sharing import fit
-from core.sharing.card import Card, Entry, Kind
+from core.sharing.account import Entry
+from core.sharing.card import Card, Kind
 from core.sharing.order import Rank, Ranking
 from core.sharing.request import Ask, Order, Request
 from core.sharing.rules import Rules, template

@@ -14,7 +14,8 @@ from core.names import GPU_UNHEALTHY, MAX_POD_ANNOTATION_BYTES
 from core.port.cards import Offer
 from core.port.refusals import Complaint, Reason
 from core.settings import DialectName, Policy
-from core.sharing.card import Card, Entry, Fixed, Kind, Measures, shared
+from core.sharing.account import Entry
+from core.sharing.card import Card, Fixed, Kind, Measures, shared
 from core.sharing.order import Ranking
 from core.sharing.request import Order, Request, Resources
 from core.sharing.rules import BY_USE, Rules

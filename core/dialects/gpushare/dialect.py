@@ -14,7 +14,8 @@ from core.port.handoff import InFlight
 from core.port.refusals import Complaint, Reason, Shortfall, Violation
 from core.port.spec import DialectSpec
 from core.settings import DialectName, Tables
-from core.sharing.card import Assignment, Card
+from core.sharing.account import Assignment
+from core.sharing.card import Card
 from core.sharing.dialect import SharedCards
 from core.sharing.request import Request
 from core.warnings import AdmissionWarning, no_effect

@@ -20,7 +20,8 @@ from core.port.cards import Held
 from core.port.handoff import InFlight, Progress, Stamp
 from core.port.refusals import Reason, Violation
 from core.settings import Tables
-from core.sharing.card import Assignment, Card, Entry, assigned
+from core.sharing.account import Assignment, Entry, assigned
+from core.sharing.card import Card
 from core.sharing.order import MUTEX
 from core.sharing.request import (
     ANY_ORDER,

@@ -17,7 +17,8 @@ from core.port.handoff import InFlight, Stamp
 from core.port.refusals import Violation
 from core.settings import Tables
 from core.sharing import order, wire
-from core.sharing.card import MIG, MODES, Assignment, Card, Entry
+from core.sharing.account import Assignment, Entry
+from core.sharing.card import MIG, MODES, Card
 from core.sharing.order import order_of, words
 from core.sharing.request import (
     Ask,

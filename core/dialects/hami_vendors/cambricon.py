@@ -8,7 +8,7 @@ from core.dialects.hami_vendors.vendor import Capacity, Cards, HandOff, Limits, 
 from core.port.handoff import Stamp
 from core.port.spec import CardLists
 from core.settings import DialectName
-from core.sharing.card import Assignment
+from core.sharing.account import Assignment
 from core.sharing.request import Resources
 
 _UNIT_MIB: Final = 256

@@ -32,7 +32,8 @@ from core.port.refusals import Complaint, Reason, Violation
 from core.port.spec import DialectSpec
 from core.settings import Tables
 from core.sharing import order
-from core.sharing.card import Assignment, Card
+from core.sharing.account import Assignment
+from core.sharing.card import Card
 from core.sharing.dialect import ByNodeLock, NodeLock, SharedCards
 from core.sharing.request import Request, Resources, odd_memory
 from core.warnings import AdmissionWarning, limit_of, no_effect

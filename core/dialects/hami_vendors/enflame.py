@@ -16,7 +16,8 @@ from core.port.handoff import Stamp
 from core.port.refusals import Reason, Shortfall
 from core.port.spec import CardLists
 from core.settings import DialectName
-from core.sharing.card import Assignment, Card, Entry, Measures
+from core.sharing.account import Assignment, Entry
+from core.sharing.card import Card, Measures
 from core.sharing.request import Ask, Request, Resources
 from core.sharing.rules import Rules
 from core.sharing.wire import Written

@@ -11,7 +11,8 @@ from core.port.refusals import Reason
 from core.port.spec import CardLists
 from core.settings import DialectName
 from core.sharing import order
-from core.sharing.card import Assignment, Card, Entry, Measures
+from core.sharing.account import Assignment, Entry
+from core.sharing.card import Card, Measures
 from core.sharing.request import Ask, Request, Resources
 from core.sharing.rules import Rules
 

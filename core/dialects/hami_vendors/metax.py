@@ -17,7 +17,8 @@ from core.port.refusals import Reason, Shortfall, Violation
 from core.port.spec import CardLists
 from core.settings import DialectName
 from core.sharing import order
-from core.sharing.card import Assignment, Card, Entry
+from core.sharing.account import Assignment, Entry
+from core.sharing.card import Card
 from core.sharing.request import Ask, Request, Resources, check_words
 from core.sharing.rules import Rules
 from core.units import BYTES_PER_MIB, MAX_INT32, TRUE, parse_amount, parse_count

@@ -9,7 +9,7 @@ from core.model import Container
 from core.port.handoff import Stamp
 from core.port.spec import CardLists
 from core.settings import DialectName
-from core.sharing.card import Assignment
+from core.sharing.account import Assignment
 from core.sharing.request import Resources
 from core.sharing.rules import Rules
 

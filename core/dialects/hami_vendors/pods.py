@@ -19,7 +19,8 @@ from core.port.handoff import InFlight, Progress, Stamp
 from core.port.refusals import Reason, Violation
 from core.selection import CardSelection
 from core.sharing import wire
-from core.sharing.card import Assignment, Card, Entry, assigned
+from core.sharing.account import Assignment, Entry, assigned
+from core.sharing.card import Card
 from core.sharing.order import order_of
 from core.sharing.request import (
     Ask,

@@ -13,7 +13,8 @@ from core.port.handoff import Stamp
 from core.port.refusals import Violation
 from core.port.spec import CardLists
 from core.settings import DialectName
-from core.sharing.card import Assignment, Card, Entry, Kind, Measures
+from core.sharing.account import Assignment, Entry
+from core.sharing.card import Card, Kind, Measures
 from core.sharing.request import Ask, Place, Request, Resources
 from core.sharing.rules import Rules
 from core.sharing.wire import Written

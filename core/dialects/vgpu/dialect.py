@@ -9,7 +9,8 @@ from core.dialects.vgpu.table import ARGUMENTS, SECTION, VgpuTable
 from core.port.cards import Series
 from core.port.spec import CardLists, DialectSpec, Heartbeat, Metrics, Modes, Scaling
 from core.settings import DialectName, Tables
-from core.sharing.card import MODES, Assignment
+from core.sharing.account import Assignment
+from core.sharing.card import MODES
 from core.sharing.dialect import SharedCards
 from core.sharing.request import Request, Resources
 

@@ -28,7 +28,8 @@ from core.port.refusals import Reason, Shortfall, Violation
 from core.selection import type_words
 from core.settings import Policy, Tables
 from core.sharing import wire
-from core.sharing.card import HAMI_CORE, MIG, MODES, Assignment, Card, Entry, assigned, fullness, take
+from core.sharing.account import Assignment, Entry, assigned, fullness, take
+from core.sharing.card import HAMI_CORE, MIG, MODES, Card
 from core.sharing.order import Ranking
 from core.sharing.request import (
     Ask,

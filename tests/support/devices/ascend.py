@@ -12,7 +12,8 @@ from core.model import Container, Node, NodeName, Pod, PodUid
 from core.port.cards import Offer, Placed
 from core.port.handoff import Stamp
 from core.settings import Policy, Tables
-from core.sharing.card import Assignment, Card
+from core.sharing.account import Assignment
+from core.sharing.card import Card
 from core.sharing.request import Request
 
 DIALECT = AscendHami()

@@ -11,7 +11,7 @@ from core.model import Container, NodeName, Phase, Pod, PodUid
 from core.names import SEGMENT_QUEUE
 from core.port.handoff import Progress, Stamp
 from core.settings import Tables
-from core.sharing.card import Entry, assigned
+from core.sharing.account import Entry, assigned
 from sandbox.players import vgpu_protocol as plugin
 
 VGPU = Vgpu()
