@@ -206,8 +206,10 @@ class PluginGate:
         entry = self._cluster.queue.get(uid)
         if entry is None or entry.stage is not Stage.TURN or entry.placement is None or entry.shape is None:
             return
-        node, keys = entry.placement.node, self._cluster.collision_key(entry.shape)
         is_late = entry.turn_s is not None and now_s >= entry.turn_s + _TELL_TURN_S
+        if not (is_late or self._cluster.handoff.closes_some):
+            return
+        node, keys = entry.placement.node, self._cluster.collision_key(entry.shape)
         if not is_late and not self._cluster.handoff.why_closed(node, keys):
             return
         wait = self.wait(entry.pod, node, keys)

@@ -150,12 +150,8 @@ class NodeCooldown:
 
     # ------------------------------------------------------------------ asking
 
-    def is_resting(self, node: NodeName, keys: CollisionKey) -> bool:
-        """Whether *node* takes no new pods with *keys* now; those without cards are taken."""
-        return self._known(node, keys) is not None
-
     def _known(self, node: NodeName, keys: CollisionKey) -> _Rest | None:
-        """Return the longer one of the rests that keep pods with *keys* from *node*."""
+        """Return the longer one of the rests that keep pods with *keys* from *node*; those without cards are taken."""
         if keys.dialect is None:
             return None
         found = (self.rests.get((node, keys.dialect, taken)) for taken in (_WHATEVER, keys.taken))
@@ -366,10 +362,6 @@ class Plugins:
             return None
         known = self.away.get((node, dialect))
         return None if known is None or known.is_over else known
-
-    def is_away(self, node: NodeName, dialect: DialectName | None) -> bool:
-        """Whether *node* takes no pods of *dialect* now."""
-        return self._known(node, dialect) is not None
 
     def left_s(self, node: NodeName, dialect: DialectName | None, now_s: float) -> float:
         """Return for how long at most it takes none."""

@@ -344,23 +344,20 @@ class HandOff:
 
     # ------------------------------------------------------------------ questions
 
+    @property
+    def closes_some(self) -> bool:
+        """Whether any node may be closed: nearly always none is, and this is asked for every node that is looked at."""
+        return bool(self.cooldown.rests or self.plugins.away or self.unserved_pods.nodes or self.unwatched)
+
     def busy(self, node: NodeName, keys: CollisionKey) -> bool:
         """Return whether a pod with *keys* cannot be sent to *node* now: it is closed, or a pod in flight collides."""
-        if keys.dialect is not None and node in self.unwatched:
-            return True
-        # Nearly always there is none of these, and this is asked for every node that is looked at.
-        if self.cooldown.rests and self.cooldown.is_resting(node, keys):
-            return True
-        if self.plugins.away and self.plugins.is_away(node, keys.dialect):
+        if self.closes_some and self.why_closed(node, keys):
             return True
         found = self._nodes.get(node)
         alike = self.collisions.alike
         if found is not None and any(alike(node, keys, flight.keys) for flight in found.flights.values()):
             return True
-        if node in self.releases.nodes and any(alike(node, keys, others) for others in self.releases.of(node)):
-            return True
-        unserved = self.unserved_pods.of(node) if node in self.unserved_pods.nodes else ()
-        return any(alike(node, keys, others) for others, _ in unserved)
+        return node in self.releases.nodes and any(alike(node, keys, others) for others in self.releases.of(node))
 
     def free(self, node: NodeName, keys: CollisionKey) -> bool:
         """Return whether a pod with *keys* can be sent to *node* at once: neither busy, nor a colliding pod in line."""
@@ -383,6 +380,8 @@ class HandOff:
 
     def closed_s(self, node: NodeName, keys: CollisionKey, now_s: float) -> float:
         """Return for how long *node* is still closed for *keys*: cooldown, absent plugin, unserved or removed pods."""
+        if not self.closes_some:
+            return 0.0
         found = (
             until_s for others, until_s in self.unserved_pods.of(node) if self.collisions.alike(node, keys, others)
         )
@@ -392,6 +391,8 @@ class HandOff:
 
     def why_closed(self, node: NodeName, keys: CollisionKey, *, in_full: bool = False) -> str:
         """Return why *node* is closed for a pod with *keys*, for people; "" if its plugin is only busy."""
+        if not self.closes_some:
+            return ""
         if why := self.plugins.why(node, keys.dialect) or self.cooldown.why(node, keys, in_full=in_full):
             return why
         if keys.dialect is not None and node in self.unwatched:
