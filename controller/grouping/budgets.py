@@ -186,7 +186,7 @@ class Budgets:
         self._kept: Final[dict[tuple[tuple[str, int], ...], Mapping[str, int]]] = {}
         # What each queue and its descendants hold.
         self._sums: dict[str, dict[str, int]] = {}
-        # The same without descendants.
+        # The same without descendants, which pods without a queue do not have.
         self._own: dict[str, dict[str, int]] = {}
         # Unused guarantees of each queue and its descendants, and their sums by parent.
         self._unused: dict[str, Mapping[str, int]] = {}
@@ -232,7 +232,9 @@ class Budgets:
         self._heed_queues()
         found: dict[str, dict[str, int]] = {line: {} for line in lines}
         for name, amounts in self._own.items():
-            _sum(found.setdefault(name if name != _LOOSE else DEFAULT_QUEUE, {}), amounts, 1)
+            _sum(found.setdefault(name, {}), amounts, 1)
+        if _LOOSE in self._sums:
+            _sum(found.setdefault(DEFAULT_QUEUE, {}), self._sums[_LOOSE], 1)
         return found
 
     def allocated(self) -> dict[str, dict[str, int]]:
@@ -418,12 +420,14 @@ class Budgets:
         names = self._counted_in.get(spender)
         if names is None:
             names = self._counted_in[spender] = self._queues_of(spender)
-        _sum(self._own.setdefault(names[0], {}), amounts, times)
-        for name in (*names, _ALL):
+        if names[0] != _LOOSE:
+            _sum(self._own.setdefault(names[0], {}), amounts, times)
+        for name in names:
             _sum(self._sums.setdefault(name, {}), amounts, times)
         self.moved.update(names)
         tree = self._groups.tree
         if tree.guaranteed:
+            _sum(self._sums.setdefault(_ALL, {}), amounts, times)
             for name in reversed(tree.path(names[0] or DEFAULT_QUEUE)):
                 self._note_unused(name)
 
