@@ -281,7 +281,7 @@ def conflict_kind(reason: str, message: str) -> ConflictKind:
 def printable(text: str, limit: int) -> str:
     """Return *text* on one line, without control characters, cut to *limit* characters, for logs and events."""
     cut = text[: limit + 1]
-    line = "".join(c if c.isprintable() else " " for c in cut)
+    line = cut if cut.isprintable() else "".join(c if c.isprintable() else " " for c in cut)
     return line if len(line) <= limit else line[: limit - 3] + "..."
 
 

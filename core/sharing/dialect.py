@@ -156,9 +156,11 @@ class SharedCards(Dialect[Card, Request, Assignment]):
         A part of a unit counts as a whole unit, so that many pods together do not exceed a quota.
         """
         found: dict[str, int] = {}
-        for one in [one for one in self._counted(tables) if one.type in ("", card_type)]:
-            found |= {one.memory: -(-memory_mib // one.mib_per_unit), one.cores: cores_pct, one.percentage: 0}
-        return {name: amount for name, amount in found.items() if name}
+        for one in self.declared(tables):
+            if one.cards and one.memory and one.type in ("", card_type):
+                found |= {one.memory: -(-memory_mib // one.mib_per_unit), one.cores: cores_pct, one.percentage: 0}
+        found.pop("", None)
+        return found
 
 
 class NodeLock:

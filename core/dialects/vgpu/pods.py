@@ -345,10 +345,12 @@ def held(pod: Pod, cards: Sequence[Card], tables: Tables) -> Held[Assignment] | 
     listed = wire.listed(pod, cards, _FIELD, segments, range(len(segments)), finish=_finish)
     marks = marks_of(group_of(pod), matched_rules(pod, tables))
     found = assigned(len(segments), listed.entries, marks=marks, unread=listed.unread)
-    charges = [
-        one if one.memory or one.cores else one._replace(marks=without_group(one.marks)) for one in found.charges
-    ]
-    return Held(assignment=found._replace(charges=tuple(charges)), closes=listed.closes)
+    if marks and not all(one.memory or one.cores for one in found.charges):
+        charges = [
+            one if one.memory or one.cores else one._replace(marks=without_group(one.marks)) for one in found.charges
+        ]
+        found = found._replace(charges=tuple(charges))
+    return Held(assignment=found, closes=listed.closes)
 
 
 def _finish(at: int, device: int, one: Written, entry: Entry, card: Card | None) -> tuple[Entry, bool]:
