@@ -386,6 +386,8 @@ class Recording:
 
 def _whole(text: str) -> str:
     """Return a quantity without its suffix, as whole numbers are usually written: 12000 for 12k."""
+    if text.isdecimal() and text[0] != "0":
+        return text
     try:
         return str(parse_amount(text, ""))
     except InvalidRequestError:
