@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from certs.files import why_not_written
+from runtime.process import first
 from sandbox.client import ApiClient
 from sandbox.demo import jobs
 from sandbox.demo.examples import Example, ExampleError, find
@@ -92,7 +93,7 @@ def parse(argv: Sequence[str]) -> DemoOptions:
         "--verbose", action="store_true", help="print every event, card and environment; always so with files"
     )
     parser.add_argument("--keep", action="store_true", help="keep the cluster running, with a kubeconfig for kubectl")
-    parser.add_argument("--seconds", type=float, default=60.0, help="seconds after which it gives up (60)")
+    parser.add_argument("--seconds", type=float, default=180.0, help="seconds after which it gives up (180)")
     parser.add_argument("--logs", type=Path, help="folder for logs and kubeconfigs; it is kept")
     found = parser.parse_args(argv)
     files = tuple(found.files) or (_EXAMPLES,)
@@ -128,11 +129,11 @@ async def run(options: DemoOptions, environ: Mapping[str, str]) -> int:
                     await _keep(stage, await _page(processes, stage))
             elif not options.verbose:
                 _next_steps()
-    except TimeoutError:
+    except* TimeoutError:
         print(f"\nThe demo is not over after {options.seconds:g} s; --seconds allows more. Logs: {folder / 'logs'}")
         code = 1
-    except ProcessFailedError as e:
-        print(f"\n{e}\nThe demo is over.")
+    except* ProcessFailedError as failed:
+        print(f"\n{first(failed)}\nThe demo is over.")
         code = 1
     finally:
         if code == 0 and options.logs is None:

@@ -243,9 +243,19 @@ async def _edited(product: Product, settings: Mapping[str, Any]) -> AsyncIterato
         return
     try:
         await _take(product, wanted)
+    except BaseException:
+        # A webhook that has not seen the edit has nothing to reload.
+        await _write(before)
+        raise
+    try:
         yield
     finally:
         await _take(product, before)
+
+
+async def _write(texts: Mapping[Path, str]) -> None:
+    for path, text in texts.items():
+        await asyncio.to_thread(write_private, path, text.encode())
 
 
 async def _take(product: Product, texts: Mapping[Path, str]) -> None:
@@ -255,8 +265,7 @@ async def _take(product: Product, texts: Mapping[Path, str]) -> None:
         ProcessFailedError: it does not reload them.
     """
     count = await _reloads(product)
-    for path, text in texts.items():
-        await asyncio.to_thread(write_private, path, text.encode())
+    await _write(texts)
     await _reloaded(product, count)
 
 

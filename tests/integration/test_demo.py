@@ -87,6 +87,16 @@ async def test_without_files_it_tells_a_story_of_a_screen_and_what_to_do_next():
     assert "scripts/demo --verbose" in told
 
 
+async def test_settings_that_no_process_takes_are_1_and_no_traceback(tmp_path):
+    path = example(tmp_path, "cluster: {settings: {policy: nonsense}}\npods: {small: {outcome: placed}}")
+    async with demo(path, "--logs", tmp_path / "kept") as process:
+        told = await output(process)
+    assert process.returncode == 1, told
+    assert "the webhook does not take the settings; its log ends with:" in told
+    assert told.endswith(f"The demo is over.\nLogs and kubeconfigs are in {tmp_path / 'kept'}\n")
+    assert "Traceback" not in told
+
+
 async def test_a_broken_declaration_is_1_and_named(tmp_path):
     path = example(tmp_path, "pods: {small: {outcome: denied}}")
     async with demo(path, "--logs", tmp_path / "kept") as process:

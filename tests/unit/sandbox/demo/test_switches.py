@@ -82,9 +82,7 @@ async def test_settings_that_are_not_taken_are_named_with_what_the_webhook_says_
         assert webhook.path.read_text() == SHIPPED
 
 
-async def test_who_is_stopped_while_settings_are_taken_puts_them_back(tmp_path, monkeypatch):
-    monkeypatch.setattr(stages, "_TAKEN_WITHIN_S", 0.5)
-
+async def test_who_is_stopped_while_settings_are_taken_puts_them_back_and_waits_for_nobody(tmp_path):
     async def play(stage):
         async with switched(stage, ClusterChanges(settings={"policy": "nonsense"})):
             pass
@@ -94,7 +92,8 @@ async def test_who_is_stopped_while_settings_are_taken_puts_them_back(tmp_path, 
         while "nonsense" not in webhook.path.read_text():  # noqa: ASYNC110 (nobody tells)
             await asyncio.sleep(0.01)
         playing.cancel()
-        await asyncio.wait([playing])
+        done, _ = await asyncio.wait([playing], timeout=20)
+        assert [one.cancelled() for one in done] == [True]
         assert webhook.path.read_text() == SHIPPED
 
 
