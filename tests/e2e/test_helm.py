@@ -159,6 +159,19 @@ def later(folder):
     return chart
 
 
+def earlier(folder):
+    """The chart of an earlier version, which has no value `kueue`."""
+    chart = folder / "earlier"
+    shutil.copytree(CHART, chart)
+    (chart / "templates/rights-kueue.yaml").unlink()
+    flag = r" *\{\{- if \$\.Values\.kueue\.enabled \}\}\n.*\n *\{\{- end \}\}\n"
+    for name, pattern in (("values.yaml", r"kueue:\n  enabled: false\n"), ("templates/controller.yaml", flag)):
+        text, count = re.subn(pattern, "", (chart / name).read_text(encoding="utf-8"))
+        assert count == 1, name
+        (chart / name).write_text(text, encoding="utf-8")
+    return chart
+
+
 async def trusted(helm, name):
     """What the API server trusts of the webhook, entry by entry."""
     kinds = (f"{ADMISSION}/{kind}webhookconfigurations/{name}" for kind in ("mutating", "validating"))
@@ -226,16 +239,16 @@ async def test_it_is_installed_tested_upgraded_and_leaves_nothing_behind(helm, t
     await until_answered(helm.admin, POD)
 
 
-async def test_the_way_out_of_the_notes_admits_pods_and_an_upgrade_brings_the_webhooks_back(helm):
+async def test_the_way_out_of_the_notes_admits_pods_and_an_upgrade_brings_the_webhooks_back(helm, tmp_path):
     await helm.admin.create("/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
-    release = ("cardshare", str(CHART), "-n", NAMESPACE)
-    said = await helm("install", *release)
+    said = await helm("install", "cardshare", str(earlier(tmp_path)), "-n", NAMESPACE)
     assert 'image.repository is "cardshare"' in said
     await until_answered(helm.admin, POD, "failed calling webhook")
     (way_out,) = re.findall(r"^ *kubectl (delete mutatingwebhookconfiguration\S+ \S+)$", said, re.MULTILINE)
     await kubectl(helm.api, *way_out.split())
     await until_answered(helm.admin, POD)
     (correct,) = re.findall(r"^Correct it: helm (upgrade .*)$", said, re.MULTILINE)
+    # By a newer chart too, which has more values.
     await helm(*correct.replace("CHART", str(CHART)).split())
     assert len(await trusted(helm, "cardshare")) > 2
     await helm("uninstall", "cardshare", "-n", NAMESPACE)
