@@ -123,7 +123,7 @@ def _pair(text: str) -> tuple[str, str] | None:
 _OUTPUT: Final = one_of((Output.TEXT, Output.JSON, Output.YAML))
 _PLAIN: Final = FlagKind(str, "", "", "NAME")
 _NODE: Final = flags.judged(bool, "write the name of a node, or none for all nodes", "NODE")
-_NAMESPACE: Final = FlagKind(str, "", "", "NAMESPACE")
+_NAMESPACE: Final = flags.ONE_NAMESPACE
 _POD: Final = FlagKind(
     lambda word: None if (found := _named(word)) and found.kind else found,
     "write NAME or NAMESPACE/NAME",
@@ -344,12 +344,7 @@ class Version:
 class Doctor(_Printed, ClusterFlags):
     """Find what does not work in the cluster, or is at risk."""
 
-    namespace: str = flag(
-        flags.judged(bool, "write a namespace", "NAMESPACE"),
-        "namespace of cardshare",
-        "cardshare-system",
-        name="-n --namespace",
-    )
+    namespace: str = flag(_NAMESPACE, "namespace of cardshare", "cardshare-system", name="-n --namespace")
     name: str = flag(flags.judged(bool, "write a prefix"), "object name prefix", "cardshare")
 
 

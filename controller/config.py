@@ -22,7 +22,9 @@ _TIMING: Final = Timing()
 _ADDRESS: Final = flags.optional(flags.ADDRESS)
 _OBJECT: Final = flags.optional(flags.OBJECT)
 _PATH: Final = flags.optional(flags.PATH)
-_PERIOD: Final = flags.seconds(0, MAX_DURATION_S)
+# The shortest, and a lease that is valid for a Binding and two attempts.
+_RETRY_S: Final = 0.1
+_LEAST_S: Final = BIND_DEADLINE_S + 2.0 * _RETRY_S
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,12 +63,18 @@ class Config:
         "leader election Lease; 'none' only if no other controller can run",
         "cardshare-system/cardshare-controller",
     )
-    lease_duration: float = flag(_PERIOD, "validity of the lease; the same for all replicas", f"{_TIMING.duration_s:g}")
+    lease_duration: float = flag(
+        flags.seconds(_LEAST_S, MAX_DURATION_S),
+        "validity of the lease; the same for all replicas",
+        f"{_TIMING.duration_s:g}",
+    )
     lease_renew_deadline: float = flag(
-        _PERIOD, "time without a renewal after which the process ends", f"{_TIMING.renew_deadline_s:g}"
+        flags.seconds(2.0 * _RETRY_S, MAX_DURATION_S),
+        "time without a renewal after which the process ends",
+        f"{_TIMING.renew_deadline_s:g}",
     )
     lease_retry_period: float = flag(
-        flags.seconds(0.1, MAX_DURATION_S),
+        flags.seconds(_RETRY_S, MAX_DURATION_S),
         "time between attempts to acquire or renew the lease",
         f"{_TIMING.retry_s:g}",
     )
@@ -122,7 +130,7 @@ def _conflicts(config: Config) -> Iterator[str]:
             f"{called['lease_duration']}: found {timing.duration_s:g}; write at least {least_s:g}: a Binding takes "
             f"up to {BIND_DEADLINE_S:g} s, and a renewal may fail once"
         )
-    if not 2.0 * timing.retry_s <= timing.renew_deadline_s < timing.duration_s:
+    elif not 2.0 * timing.retry_s <= timing.renew_deadline_s < timing.duration_s:
         yield (
             f"{called['lease_renew_deadline']}: found {timing.renew_deadline_s:g}; write less than --lease-duration "
             f"({timing.duration_s:g}), and at least twice --lease-retry-period ({timing.retry_s:g})"

@@ -36,7 +36,7 @@ class Check:
         missing="name the files to judge, - is stdin",
     )
     namespace: str = flag(
-        flags.judged(bool, "write a namespace", "NAMESPACE"),
+        flags.ONE_NAMESPACE,
         "namespace of objects without one",
         "default",
         name="-n --namespace",

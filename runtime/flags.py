@@ -287,5 +287,8 @@ URL: Final = FlagKind(
 OBJECT: Final = FlagKind(_object_name, "write NAMESPACE/NAME", ObjectName("", ""), "NAMESPACE/NAME")
 # As text; none if it is empty.
 CONFIG_MAP: Final = judged(lambda text: not text or _object_name(text), OBJECT.remedy, OBJECT.metavar)
+ONE_NAMESPACE: Final = judged(
+    LABEL.fullmatch, "write a namespace: at most 63 small letters, digits and '-'", "NAMESPACE"
+)
 NAMESPACE: Final = judged(LABEL.fullmatch, "write names of namespaces, separated by commas", "NAMESPACE")
 LOG_FORMAT: Final = one_of(LogFormat)

@@ -32,6 +32,33 @@ def test_every_wrong_flag_is_listed():
     ]
 
 
+@pytest.mark.parametrize(
+    ("flags", "told"),
+    [
+        (
+            "--lease-duration 1x",
+            "--lease-duration (CARDSHARE_LEASE_DURATION): found '1x'; write seconds from 6.2 to 60",
+        ),
+        ("--lease-duration 0", "--lease-duration (CARDSHARE_LEASE_DURATION): found '0'; write seconds from 6.2 to 60"),
+        (
+            "--lease-duration 9",
+            "--lease-duration (CARDSHARE_LEASE_DURATION): found 9; write at least 10: a Binding takes up to 6 s, and a "
+            "renewal may fail once",
+        ),
+        (
+            "--lease-duration 10",
+            "--lease-renew-deadline (CARDSHARE_LEASE_RENEW_DEADLINE): found 10; write less than --lease-duration (10), "
+            "and at least twice --lease-retry-period (2)",
+        ),
+    ],
+    ids=["unreadable", "never possible", "too short for its retry period", "no longer than its deadline"],
+)
+def test_a_wrong_timing_of_the_lease_has_one_message_that_can_be_followed(flags, told):
+    with pytest.raises(ConfigError) as caught:
+        parse(flags.split(), {})
+    assert caught.value.problems == (told,)
+
+
 @pytest.mark.parametrize("name", ["", "a b"])
 def test_a_name_that_no_scheduler_can_have_is_refused(name):
     with pytest.raises(ConfigError, match=r"--scheduler-name \(CARDSHARE_SCHEDULER_NAME\): found .*; write the name"):
