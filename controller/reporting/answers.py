@@ -32,7 +32,7 @@ from core.placing.pack import STEPS
 from core.placing.preemption import Eviction
 from core.placing.queues import PRIORITY_FIELD
 from core.waiting import Cause, Wait
-from core.wire.pods import decode_pod
+from core.wire.previews import asked_pod
 
 # Returns why no node takes a shape; and the seconds of work.
 Explain = Callable[[Shape], Awaitable[tuple[Explanation, float]]]
@@ -401,7 +401,7 @@ async def preview(
         InvalidRequestError: *text* is not a pod.
     """
     cluster = scheduler.cluster
-    pod = decode_pod(text)
+    pod = asked_pod(text)
     try:
         async with asyncio.timeout(LIMIT_S):
             await inbox.settled()

@@ -4,7 +4,10 @@ from typing import Final
 
 import msgspec
 
+from core.errors import InvalidRequestError
+from core.model import Pod
 from core.wire import reading
+from core.wire.pods import decode_pod
 from core.wire.reviews import POD, ObjectKind, Operation
 
 # The API server cuts a warning at this length, and drops all of them if they have 4,096 characters together.
@@ -18,6 +21,11 @@ class _Request(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     sub_resource: str = ""
     dry_run: bool | None = None
     object: msgspec.Raw = msgspec.Raw(b"null")
+
+
+class _Kind(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    api_version: str | None = None
+    kind: str | None = None
 
 
 class _Question(msgspec.Struct, frozen=True, gc=False):
@@ -42,6 +50,25 @@ _preview_decoder: Final = msgspec.json.Decoder(_Preview)
 _answer_decoder: Final = msgspec.json.Decoder(_Answer)
 _encoder: Final = msgspec.json.Encoder()
 _texts_decoder: Final = msgspec.json.Decoder(list[str])
+
+
+def asked_pod(text: bytes) -> Pod:
+    """Decode the pod that a caller asks about; it may leave out apiVersion and kind.
+
+    Raises:
+        InvalidRequestError: *text* is another object or unreadable, or the pod has no container.
+    """
+    found = _kind_of(text)
+    if (found.api_version or "v1", found.kind or "Pod") != ("v1", "Pod"):
+        named = " ".join(filter(None, (found.api_version, found.kind)))
+        raise InvalidRequestError("kind", named, "send a pod: apiVersion v1, kind Pod")
+    pod = decode_pod(text)
+    if not pod.containers:
+        raise InvalidRequestError("pod spec.containers", "nothing", "write at least one container")
+    return pod
+
+
+_kind_of: Final = reading.reader("pod", _Kind, lambda found: found)
 
 
 def previewed_pod(review: bytes | bytearray, answer: bytes) -> bytes | None:

@@ -161,12 +161,13 @@ async def test_previews_are_for_accounts_that_may_ask_with_tokens_made_for_it(ri
 
         async def served():
             try:
-                return await pair.preview(good) == 200
+                return await pair.preview(good, json.dumps(pod("p", share(100))).encode()) == 200
             except aiohttp.ClientError:
                 return False
 
         await world.until(served)
         assert await pair.preview(token) == status
+        assert [await pair.preview(good, body) for body in (b"{}", b"[]", b'{"kind":"Job"}')] == [400, 400, 400]
 
 
 async def test_without_a_controller_a_dry_run_is_answered_in_time_and_without_a_word(rig):

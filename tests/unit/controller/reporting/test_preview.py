@@ -1,11 +1,13 @@
 import asyncio
 import json
+import re
 from itertools import count
 
 import pytest
 
 from controller.actions import Inbox
 from controller.reporting.answers import LIMIT_S, preview
+from core.errors import InvalidRequestError
 from core.settings import DialectName, Settings, Tables
 from core.wire.policies import ResourceQuota
 from tests.support.worlds.world import MEMORY, NUMBER, World, node
@@ -29,6 +31,29 @@ def tolerating(number):
     asked = json.loads(json.dumps(ASKED))
     asked["spec"]["tolerations"] = [{"key": f"k{number}", "operator": "Exists"}]
     return json.dumps(asked).encode()
+
+
+@pytest.mark.parametrize(
+    ("sent", "told"),
+    [
+        (b"", "pod: found 'Input data was truncated'"),
+        (b"[]", "pod: found 'a list where a mapping belongs'"),
+        (b"{}", "pod spec.containers: found 'nothing'; write at least one container"),
+        (b'{"kind":"Pod","spec":{"containers":[]}}', "pod spec.containers: found 'nothing'; write at least one contai"),
+        (b'{"spec":{"containers":5}}', "pod spec.containers: found 'a number where a list belongs'"),
+        (
+            b'{"apiVersion":"apps/v1","kind":"Deployment","spec":{"template":{}}}',
+            "kind: found 'apps/v1 Deployment'; send a pod: apiVersion v1, kind Pod",
+        ),
+        (json.dumps({"apiVersion": "v2", "kind": "Pod", **ASKED}).encode(), "kind: found 'v2 Pod'; send a pod"),
+        (json.dumps({"kind": "List", "items": [ASKED]}).encode(), "kind: found 'List'; send a pod"),
+    ],
+    ids=["nothing", "a list", "empty", "no container", "a number", "Deployment", "another version", "List"],
+)
+async def test_what_is_no_pod_is_refused_in_a_sentence(sent, told):
+    world = World(node("n1"))
+    with pytest.raises(InvalidRequestError, match=f"^{re.escape(told)}"):
+        await preview(world.scheduler, Inbox(asyncio.get_running_loop().time), unasked, sent)
 
 
 async def test_previews_leave_nothing_with_the_planner():
