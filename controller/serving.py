@@ -280,7 +280,9 @@ def _fill_nodes(process: Process) -> None:
     metrics.nodes.set(len(cluster.ledger.states))
     dialects, rests = cluster.ledger.catalog.dialects, cluster.handoff.cooldown
     aside = dict.fromkeys(dialects, 0)
-    complained = {(name, one.dialect) for name, some in scheduler.nodes.complaints.items() for one in some}
+    complained = {
+        (name, one.dialect) for name, some in scheduler.nodes.complaints.items() for one in some if one.closes
+    }
     contradicted = {(name, dialect) for name in cluster.ledger.aside for dialect in cluster.ledger.states[name].offers}
     for _, dialect in complained | contradicted:
         aside[dialect] += 1

@@ -176,7 +176,7 @@ class Inventory:
         listed: card resources whose devices its kubelet lists in the status of pods.
         """
         found = {dialect: self._offered_alike(dialects[dialect], cards) for dialect, cards in offers.items() if cards}
-        unread = frozenset(one.dialect for one in complaints)
+        unread = frozenset(one.dialect for one in complaints if one.closes)
         ids = {each: tuple(one.card for one in dialects[each].tally(offers[each])) for each in found}
         before = self._offered.get(name), self._ids.get(name), self._listed.get(name, frozenset())
         if before == (found, ids, listed) and self._unread.get(name, frozenset()) == unread:

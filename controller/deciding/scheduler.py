@@ -194,7 +194,11 @@ class Nodes:
                 self._announce(node.name, one)
 
     def _announce(self, name: NodeName, one: Complaint) -> None:
-        message = f"{one.dialect}: {one.field}: {one.problem}; nothing new is placed there until this is repaired"
+        told = f"{one.dialect}: {one.field}: {one.problem}"
+        if not one.closes:
+            self._cluster.announce_node(name, "CordonIgnored", told)
+            return
+        message = f"{told}; nothing new is placed there until this is repaired"
         self._cluster.announce_node(name, "CardsUnusable", message)
 
     def _tell_alternating(self, node: Node, dialect: DialectName) -> None:

@@ -189,7 +189,7 @@ def _refusal_inside(ledger: Ledger, shape: Shape, state: NodeState, policy: Poli
     """Return why a node that accepts such pods cannot take *shape*, or None if it can."""
     name = state.facts.name
     if not state.cards(shape.dialect):
-        complaint = next((c for c in state.complaints if c.dialect == shape.dialect), None)
+        complaint = next((c for c in state.complaints if c.dialect == shape.dialect and c.closes), None)
         if complaint is not None:
             return NodeRefusal(
                 node=name,

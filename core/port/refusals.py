@@ -94,9 +94,11 @@ class Complaint:
     """A node with unusable device data: it is set aside for this dialect, the others continue.
 
     remedy: what to do, if it is something other than checking the device plugin; the problem says it too.
+    closes: whether cards are left out because of it; otherwise a person only needs to know.
     """
 
     dialect: DialectName
     field: str
     problem: str
     remedy: str = ""
+    closes: bool = True

@@ -28,6 +28,7 @@ from core.sharing.card import (
 )
 from core.sharing.rules import Rules
 from core.sharing.slices import Group, Layout, Profile, Slice
+from core.units import listed
 from core.wire import hami_register as register
 from core.wire.hami_register import Record, decode_links, decode_register
 
@@ -40,6 +41,8 @@ _LATE: Final = (
     "kubelet says that a card of this node is unhealthy, and the register does not say yet which; if that lasts longer "
     "than a minute, restart HAMi's device plugin there"
 )
+# How many UUIDs that are cordoned in vain are named.
+_NAMED: Final = 3
 # A register says it before every type, and text registers before that again.
 _PREFIX: Final = "NVIDIA-"
 # Profiles of one slice, and of half a card, are placed from the end (HN-7).
@@ -75,11 +78,25 @@ def offer(node: Node, tables: Tables) -> Offer[Card] | Complaint | None:
     if problem := another.answers(node, records, resource, shares):
         complaint = Complaint(dialect=keys.NAME, field=field, problem=problem, remedy=another.remedy(node))
         return Offer(cards=(), complaints=(complaint,))
-    cordoned = frozenset(item.strip() for item in node.annotations.get(keys.CORDON, "").split(","))
+    cordoned = frozenset(filter(None, map(str.strip, node.annotations.get(keys.CORDON, "").split(","))))
     cards = cards_of(records, node.annotations.get(keys.LINKS, ""), cordoned)
     if _is_late(records, shares):
         cards = tuple([kept_out(card, CardFault(Reason.UNHEALTHY, _LATE)) for card in cards])
-    return offered(keys.NAME, cards)
+    return offered(keys.NAME, cards, _unknown(cordoned.difference([record.uuid for record in records])))
+
+
+def _unknown(cordoned: frozenset[str]) -> tuple[Complaint, ...]:
+    """Return the complaint that no card of the node has the UUIDs that are to be *cordoned*."""
+    if not cordoned:
+        return ()
+    named = listed([quoted(uuid) for uuid in sorted(cordoned)], _NAMED)
+    problem = (
+        f"no card of the node has the UUID {named}, so it cordons nothing by that; copy UUIDs from kubectl cards get"
+    )
+    remedy = "correct the annotation, or remove what is not there"
+    return (
+        Complaint(dialect=keys.NAME, field=f"annotation {keys.CORDON}", problem=problem, remedy=remedy, closes=False),
+    )
 
 
 def _is_late(records: tuple[Record, ...], shares: int) -> bool:

@@ -8,7 +8,7 @@ from core.catalog import standard_catalog
 from core.dialects.vgpu.dialect import Vgpu
 from core.errors import InvariantError, NodeInvariantError
 from core.explaining.refusal import refusal_on
-from core.model import NodeConstraints, NodeName, Phase, Toleration
+from core.model import NodeConstraints, NodeName, Phase, PodUid, Toleration
 from core.settings import DialectName, Policy, Settings
 from core.sharing.card import Card
 from tests.support.devices.catalogs import catalog_of
@@ -199,6 +199,22 @@ def test_what_no_rule_judges_yet_is_named_as_the_reason():
     world.adds(pod("p", unjudged=("pod affinity",)))
     assert world.binds() == []
     assert "pod affinity" in world.wait("p").text
+
+
+def test_a_cordon_of_an_unknown_card_has_an_event_and_its_node_goes_on():
+    register = '[{"id":"GPU-0","count":10,"devmem":40960,"devcore":100,"type":"NVIDIA A100","health":true}]'
+    notes = {"hami.io/node-nvidia-register": register, "hami.io/device-cordon": "GPU-1"}
+    found = node("n1", annotations=notes, allocatable={"nvidia.com/gpu": "10", "pods": "10"})
+    world = World(found)
+    (event,) = world.announced()
+    assert (event.about.name, event.reason, event.warning) == ("n1", "CordonIgnored", True)
+    assert "hami: annotation hami.io/device-cordon: no card of the node has the UUID 'GPU-1'" in event.message
+    assert "nothing new is placed" not in event.message
+    world.adds(pod("p", limits={"nvidia.com/gpu": "1", "nvidia.com/gpumem": "1000"}))
+    world.binds()
+    assert world.ledger.node_of(PodUid("uid-p")) == "n1"
+    world.scheduler.nodes.changed(replace(found, annotations={**notes, "hami.io/device-cordon": "GPU-0"}))
+    assert world.announced() == []
 
 
 def test_a_register_that_cannot_be_read_sets_its_node_aside_with_an_event_and_the_others_go_on():

@@ -113,6 +113,16 @@ def test_a_cordoned_card_takes_nothing_new_and_goes_on_holding():
     assert placed((one,), pod(ask(memory=1))) is None
 
 
+def test_a_cordon_that_no_card_has_is_told_and_closes_nothing():
+    found = PORT.offer(node(card("GPU-a"), card("GPU-b", 1), **{keys.CORDON: "GPU-b, GPU-x,GPU-y"}), TABLES)
+    assert [one.fixed.fault for one in found.cards] == [None, Reason.CORDONED]
+    (told,) = found.complaints
+    assert (told.dialect, told.field, told.closes) == (HAMI, f"annotation {keys.CORDON}", False)
+    assert told.problem.startswith("no card of the node has the UUID 'GPU-x', 'GPU-y', so it cordons nothing by that")
+    for text in ("", ",", "GPU-a", "GPU-a,GPU-b"):
+        assert PORT.offer(node(card("GPU-a"), card("GPU-b", 1), **{keys.CORDON: text}), TABLES).complaints == ()
+
+
 def test_no_card_takes_anything_while_kubelet_alone_knows_that_one_is_unhealthy():
     late = cards_of(node(card("GPU-a"), card("GPU-b", 1), allocatable=10))
     assert placed(late, pod(ask(memory=1))) is None
