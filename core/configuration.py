@@ -214,6 +214,7 @@ def merge(
     tables = Tables(
         sections=tuple([one for one in (*devices.values(), *spoken.sections) if one != type(one)()]),
         lost=_lost(parts, catalog.vocabulary.sections, devices),
+        mps_several_gpus=settings.mps_several_gpus,
     )
     tables = replace(tables, foreign=_foreign(parts, catalog.words(tables)))
     # Whether a kind of nodes is readable depends on all texts, so it is not an error of the text that describes it.

@@ -231,6 +231,7 @@ class Settings:
     queue holds less.
     volume_wait_max_s: how long a placed pod waits for its volume claims to be bound.
     new_node_s: how long the device plugin of a new node without cards may take to register them.
+    mps_several_gpus: whether a container may get several GPUs that NVIDIA's plugin shares by MPS.
     removed_pod_hold_s: how long a started pod that is force-deleted keeps its cards.
     network_tiers: node labels, the smallest domains first.
     dialects: the enabled ones, None: all. switched_off: for the others, the setting that disables each, and its
@@ -259,6 +260,7 @@ class Settings:
     node_lock: bool = False
     metrics_per_pod: bool = False
     mode_preference: tuple[str, ...] = ()
+    mps_several_gpus: bool = False
     node_kinds: tuple[NodeKind, ...] = ()
     network_tiers: tuple[str, ...] = ()
     groups: GroupSettings = GroupSettings()
@@ -297,13 +299,14 @@ class Tables:
     """Device configuration: what dialects need besides pod and node. A new version re-judges everything.
 
     sections: at most one of each class; a missing one has its defaults. lost: dialects whose own section is unusable.
-    foreign: resources that HAMi's configuration names, and no dialect does.
+    foreign: resources that HAMi's configuration names, and no dialect does. mps_several_gpus: as in `Settings`.
     """
 
     version: int = 0
     sections: tuple[Section, ...] = ()
     lost: frozenset[str] = frozenset()
     foreign: frozenset[str] = frozenset()
+    mps_several_gpus: bool = False
 
     def of(self, kind: type[_S]) -> _S:
         """Return the section of class *kind*."""

@@ -55,6 +55,7 @@ _FLAT: Final = (
     "audit_round_s",
     "node_lock",
     "mode_preference",
+    "mps_several_gpus",
     "node_kinds",
     "network_tiers",
     "device_config_name",
@@ -145,6 +146,7 @@ def _flat(checks: Checks, found: Mapping[str, Any], words: Vocabulary) -> dict[s
         "mode_preference": lambda value, key: tuple(
             checks.word(mode, f"{key}[{i}]", words.modes, "") for i, mode in enumerate(checks.items(value, key))
         ),
+        "mps_several_gpus": checks.switch,
         "node_kinds": lambda value, key: _node_kinds(checks, value, key),
         "network_tiers": lambda value, key: _network_tiers(checks, value, key),
         "device_config_name": checks.config_map,

@@ -81,7 +81,7 @@ class WholeGpu(Dialect[Pool, Request, int]):
         return (Wording({RESOURCE: str(wish.cards)}, chosen),) if wish.is_whole else ()
 
     def offer(self, node: Node, tables: Tables) -> Offer[Pool] | Complaint | None:
-        return None if tables.is_claimed(RESOURCE) else offer(node)
+        return None if tables.is_claimed(RESOURCE) else offer(node, tables)
 
     def request(self, pod: AnyPod, tables: Tables) -> Request | tuple[Violation, ...] | None:
         unheard = _unheard(pod)

@@ -13,7 +13,7 @@ from core.names import VGPU_REGISTER
 from core.port.cards import Offer
 from core.port.refusals import Complaint, Violation
 from core.selection import CardSelection, Words, type_words
-from core.settings import DialectName
+from core.settings import DialectName, Tables
 from core.sharing.request import Figures
 from core.units import parse_count
 from core.wire.vgpu_register import decode_register
@@ -21,11 +21,10 @@ from core.wire.vgpu_register import decode_register
 RESOURCE: Final = "nvidia.com/gpu"
 PRODUCT: Final = "nvidia.com/gpu.product"
 # How NVIDIA's plugin shares the GPUs of a node. With MPS it rejects a container that asks for several, unless its
-# configuration says otherwise (since v0.20), which no node shows. Source: NVIDIA/k8s-device-plugin, README,
-# internal/rm/rm.go (ValidateRequest), api/config/v1/config.go.
+# configuration says otherwise (since v0.20): setting `mps_several_gpus`, because no node shows it.
+# Source: NVIDIA/k8s-device-plugin, README, internal/rm/rm.go (ValidateRequest), api/config/v1/config.go.
 _SHARING: Final = "nvidia.com/gpu.sharing-strategy"
 _MPS: Final = "mps"
-
 # No machine has more, time-slicing included; a figure beyond it is a mistake.
 MAX_GPUS: Final = 1 << 16
 
@@ -58,7 +57,7 @@ class Pool(NamedTuple):
         return self.kind.total - self.used
 
 
-def offer(node: Node) -> Offer[Pool] | Complaint | None:
+def offer(node: Node, tables: Tables) -> Offer[Pool] | Complaint | None:
     """The pool of *node*; None if NVIDIA's plugin does not run there."""
     text = node.allocatable.get(RESOURCE)
     if text is None:
@@ -72,7 +71,7 @@ def offer(node: Node) -> Offer[Pool] | Complaint | None:
     if not total:
         return None
     names = _models(node)
-    each = 1 if node.labels.get(_SHARING) == _MPS else MAX_GPUS
+    each = 1 if node.labels.get(_SHARING) == _MPS and not tables.mps_several_gpus else MAX_GPUS
     return Offer(cards=(Pool(Kind(tuple(map(type_words, names)), total, each), ", ".join(names)),))
 
 

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from core.catalog import standard_catalog
+from core.configuration import Source, Text, decode, merge
 from core.dialects.vgpu.table import VgpuTable
 from core.dialects.whole_gpu.dialect import WholeGpu
 from core.explaining import explain
@@ -234,6 +235,19 @@ def test_a_container_gets_one_gpu_of_a_node_that_shares_them_by_mps(gpus, fits, 
         text = explain.sentence(explain.refused(ledger, shape, Policy.BINPACK))
         assert told in text
         assert advice in text
+
+
+def test_a_container_gets_several_gpus_by_mps_if_the_settings_say_that_the_plugin_gives_them():
+    shared = gpu_node(f"{A100}-SHARED", 16)
+    shared = replace(shared, labels={**shared.labels, "nvidia.com/gpu.sharing-strategy": "mps"})
+    own = decode(Text(source=Source.OWN, content="mps_several_gpus: true"), standard_catalog())
+    found = merge({Source.OWN: own}, standard_catalog())
+    ledger = Ledger(standard_catalog(), found.tables, found.settings)
+    ledger.set_node(shared)
+    assert chosen(ledger, gpu_pod(3, use="A100")) == "n"
+    for _ in ledger.configure(TABLES, Settings()):
+        pass
+    assert chosen(ledger, gpu_pod(3, use="A100")) == ""
 
 
 def test_one_pod_uses_one_way_of_sharing():
