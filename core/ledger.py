@@ -574,14 +574,18 @@ class Ledger:
     def _offers(self, node: Node, read: _Read) -> tuple[Offers, tuple[Complaint, ...], Closed]:
         """Return the unused cards of *node*, its problems, and what is closed as a whole."""
         offers, complaints = read
-        shut: Closed = {}
+        shut: Closed = {
+            one.name: why
+            for one in self.catalog.specs
+            if one.pausing is not None and offers.get(one.name) and (why := one.pausing(node))
+        }
         if node.unserved:
             left = [
                 one.deserted(node)
                 for one in self.catalog.specs
                 if one.deserted is not None and one.name in node.unserved and offers.get(one.name)
             ]
-            complaints, shut = (*complaints, *left), {one.dialect: DESERTED for one in left}
+            complaints, shut = (*complaints, *left), {**shut, **{one.dialect: DESERTED for one in left}}
         unsteady, uses = self._unsteady.get(node.name), self._uses.get(node.name)
         self._claimed.pop(node.name, None)
         if not (unsteady or uses):

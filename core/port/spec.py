@@ -130,12 +130,12 @@ class DialectSpec(Generic[CardT, RequestT, AssignmentT]):
     ignored: label and value of pods that admission does not complete, "" if there is none.
     heartbeat: what some versions of its plugin write regularly, register: what its plugin may write in turns, None if
     there is no such thing. deserted: returns the complaint that a node has a register but no pod of the plugin, which
-    other nodes have; None if another plugin can never serve its cards. rotate: returns what to add to the write of a
-    plugin that handles one container at a time (see `Rotate`), None if it handles them together. report: returns the
-    annotations that its plugin adds to a bound pod when it serves it, {} if it has done so, which decide what it places
-    next; None if it adds none. scaling: the
-    unit of a node in its assignments, None if there is none. metrics: the series
-    that existing dashboards have.
+    other nodes have; None if another plugin can never serve its cards. pausing: returns why a node takes no new pods
+    for now although it offers cards, "" if it does; None if there is no such sign. rotate: returns what to add to the
+    write of a plugin that handles one container at a time (see `Rotate`), None if it handles them together. report:
+    returns the annotations that its plugin adds to a bound pod when it serves it, {} if it has done so, which decide
+    what it places next; None if it adds none. scaling: the unit of a node in its assignments, None if there is none.
+    metrics: the series that existing dashboards have.
     sections, arguments: what it reads of device-config.yaml and of volcano-scheduler.conf.
     """
 
@@ -160,6 +160,7 @@ class DialectSpec(Generic[CardT, RequestT, AssignmentT]):
     heartbeat: Heartbeat | None = None
     register: Register | None = None
     deserted: Callable[[Node], Complaint] | None = None
+    pausing: Callable[[Node], str] | None = None
     rotate: Rotate | None = None
     report: Callable[[Pod], Mapping[str, str]] | None = None
     scaling: Scaling | None = None

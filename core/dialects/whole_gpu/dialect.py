@@ -19,6 +19,7 @@ from core.dialects.whole_gpu.pool import (
     gpus_of,
     most_of_one,
     offer,
+    pausing,
     takes_parts,
 )
 from core.errors import quoted
@@ -208,4 +209,5 @@ DIALECT: Final = DialectSpec(
     port=WholeGpu(),
     cards="nvidia",
     key_prefixes=("nvidia.com/",),
+    pausing=pausing,
 )

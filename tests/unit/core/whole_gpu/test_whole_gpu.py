@@ -250,6 +250,30 @@ def test_a_container_gets_several_gpus_by_mps_if_the_settings_say_that_the_plugi
     assert chosen(ledger, gpu_pod(3, use="A100")) == ""
 
 
+@pytest.mark.parametrize(
+    ("state", "fits"),
+    [("pending", False), ("rebooting", False), ("success", True), ("failed", True)],
+)
+def test_nothing_new_is_placed_on_gpus_that_the_mig_manager_is_changing(state, fits):
+    key = "nvidia.com/mig.config.state"
+    ledger = Ledger(standard_catalog(), TABLES, Settings())
+    ledger.set_node(gpu_node(gpus=4))
+    ledger.count(gpu_pod(1, name="runs", node_name="n"))
+    ledger.set_node(replace(gpu_node(gpus=4), labels={"nvidia.com/gpu.product": A100, key: state}))
+    asked = gpu_pod(1, use="A100")
+    assert (chosen(ledger, asked) == "n") is fits
+    assert ledger.states[NodeName("n")].cards(DIALECT.name)[0].used == 1
+    if not fits:
+        shape: Any = shape_of(asked, ledger)
+        told = explain.refused(ledger, shape, Policy.BINPACK)
+        text = explain.sentence(told)
+        assert "1 closed to new shares" in text
+        assert "Wait until n accepts new shares" in text
+        assert f"NVIDIA's MIG manager is changing the GPUs of the node: label {key}={state}" in str(told)
+        ledger.set_node(replace(gpu_node(gpus=4), labels={"nvidia.com/gpu.product": A100, key: "success"}))
+        assert chosen(ledger, asked) == "n"
+
+
 def test_one_pod_uses_one_way_of_sharing():
     pod = Pod(
         uid=PodUid("p"),
