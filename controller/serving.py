@@ -150,6 +150,8 @@ class Serving:
         found += process.leading.reasons() if process.leading is not None else []
         if process.actor is not None and process.actor.state:
             found.append(process.actor.state)
+        if process.leads and (fence := process.scheduler.cluster.fencing.trouble(time.monotonic(), time.time())):
+            found.append(fence)
         if process.is_stopping:
             found.append("stopping")
         return found

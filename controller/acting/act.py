@@ -380,14 +380,11 @@ class Actor:
         try:
             found = decode_pod(await self._moved(action))
         except (ApiError, InvalidRequestError) as e:
-            if not isinstance(e, ApiConflictError | ApiNotFoundError):
+            is_passing = isinstance(e, ApiConflictError | ApiNotFoundError)
+            if not is_passing:
                 self._metrics.api_errors.labels("write condition").inc()
                 _log.warning("a pod's condition cannot be written, so no pod is placed yet", pod=pod.key, error=str(e))
-            if isinstance(e, ApiForbiddenError):
-                self._say(f"forbidden: patch pods/status of {pod.key}: {e.message}")
-            elif _is_refused(e):
-                self._say(f"refused: patch pods/status of {pod.key}: {e}")
-            self._inbox.put(partial(self._scheduler.not_moved, pod.uid))
+            self._inbox.put(partial(self._scheduler.not_moved, pod.uid, "" if is_passing else str(e)))
             return
         self._inbox.put(partial(self._scheduler.moved, pod.uid, action.version, found))
 

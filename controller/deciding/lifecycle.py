@@ -31,6 +31,7 @@ from core.ledger import Placement
 from core.model import Pod, PodUid
 from core.placing.decide import Shape
 from core.placing.gang import Together
+from core.units import counted, time_text
 from core.waiting import Cause, Wait
 
 
@@ -364,8 +365,12 @@ UNTOLD: Final = Wait(
 
 @dataclass(slots=True)
 class _Unmoved:
+    """since_s: of its first write without effect, monotonic; why: the failure of the last one, "" without any."""
+
     pod: Pod
     tries: int = 0
+    since_s: float = 0.0
+    why: str = ""
 
 
 class Fencing:
@@ -400,6 +405,22 @@ class Fencing:
         """Whether versions are being changed, so that no Binding may be sent."""
         return self._is_wanted and bool(self._unmoved)
 
+    def trouble(self, now_s: float, wall_s: float) -> str:
+        """Return which pod keeps all Bindings waiting because writes to it fail, and since when; "" if none does.
+
+        now_s, wall_s: monotonic, and Unix seconds.
+        """
+        failing = [one for one in self._unmoved.values() if one.why] if self._is_wanted else []
+        if not failing:
+            return ""
+        first = min(failing, key=lambda one: (one.since_s, one.pod.key))
+        others = f" and {counted(len(failing) - 1, 'other pods')}" if len(failing) > 1 else ""
+        since = time_text(wall_s - (now_s - first.since_s))
+        return (
+            f"no pod is bound: since {since}, neither patch pods/status nor patch pods succeeds "
+            f"for {first.pod.key}{others}, which an earlier leader may still bind: {first.why}"
+        )
+
     def want(self) -> bool:
         """Request that the version of every noted pod is changed; return True once none is left."""
         if not self._unmoved:
@@ -421,10 +442,11 @@ class Fencing:
         self._unmoved.pop(uid, None)
         self._end(uid)
 
-    def failed(self, uid: PodUid, now_s: float) -> None:
-        """Schedule another write, because the last one may have had no effect."""
+    def failed(self, uid: PodUid, now_s: float, why: str = "") -> None:
+        """Schedule another write, because the last one may have had no effect; *why*: "" if that ends by itself."""
         found = self._unmoved.get(uid)
         if found is not None:
+            found.since_s, found.why = found.since_s if found.why else now_s, why
             rest_s = min(_FIRST_REST_S * 2.0 ** min(found.tries, 10), _LAST_REST_S)
             found.tries += 1
             heappush(self._resting, (now_s + rest_s, uid))

@@ -659,9 +659,9 @@ class Scheduler:
             self._note_version(uid, pod.resource_version)
         self.cluster.fencing.gone(uid)
 
-    def not_moved(self, uid: PodUid) -> None:
-        """Schedule another such write, because the last one may have had no effect."""
-        self.cluster.fencing.failed(uid, self.cluster.clock())
+    def not_moved(self, uid: PodUid, why: str = "") -> None:
+        """Schedule another such write, because the last one may have had no effect; *why*: as in `Fencing.failed`."""
+        self.cluster.fencing.failed(uid, self.cluster.clock(), why)
 
     def settle(self) -> bool:
         """Request that all Bindings with an unknown outcome are settled; return whether none is left."""

@@ -2,6 +2,8 @@ import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
@@ -9,8 +11,10 @@ from controller.acting.act import Actor
 from controller.actions import Announce, Bind, Clear, Inbox
 from controller.metrics import Metrics
 from controller.reporting.events import Recorder
+from controller.serving import Serving
 from core.groups import QueueSpec
 from core.model import Phase
+from core.units import time_text
 from core.waiting import Cause, Wait
 from kube.errors import (
     ApiError,
@@ -292,16 +296,46 @@ async def test_an_attempt_whose_pods_condition_is_forbidden_is_fenced_by_an_anno
 
 
 @pytest.mark.parametrize(
-    ("kind", "status", "word"), [(ApiForbiddenError, 403, "forbidden"), (ApiRefusedError, 422, "refused")]
+    ("kind", "status", "message"),
+    [
+        (ApiForbiddenError, 403, "because"),
+        (ApiRefusedError, 422, "because"),
+        (ApiUnknownError, 500, 'failed calling webhook "x.example.com": context deadline exceeded'),
+        (ApiUnknownError, 0, "no answer within 6 s"),
+    ],
+    ids=["forbidden", "refused", "a webhook that hangs", "no answer"],
 )
-async def test_a_pod_that_cannot_be_fenced_off_is_named_because_no_pod_is_placed_meanwhile(kind, status, word):
+async def test_a_pod_that_cannot_be_fenced_off_is_named_because_no_pod_is_placed_meanwhile(kind, status, message):
     async with running() as rig:
+        fencing = rig.world.scheduler.cluster.fencing
         rig.world.shows(pod("old", memory=1))
+        rig.world.shows(pod("older", memory=1))
         rig.world.scheduler.take_over(["cardshare"])
-        rig.calls.fails("patch", *[error(kind, status)] * 99)
-        await rig.passes(5.0)
+        assert fencing.trouble(0.0, 0.0) == ""
+        rig.calls.fails("patch", *[error(kind, status, message)] * 999)
+        began_s = rig.world.scheduler.cluster.clock()
+        await rig.passes(25.0)
         assert not rig.binds()
-        assert rig.actor.state.startswith(f"{word}: patch pods/status of default/old: ")
+        told = fencing.trouble(began_s + 60.0, START_UNIX_S + 60.0)
+        assert told.startswith(f"no pod is bound: since {time_text(START_UNIX_S)}, neither patch pods/status nor patch")
+        assert "for default/old and 1 other pod, which an earlier leader may still bind: " in told
+        assert message in told
+        process = SimpleNamespace(
+            connection="",
+            watches=SimpleNamespace(reasons=list),
+            leading=None,
+            actor=rig.actor,
+            leads=True,
+            scheduler=rig.world.scheduler,
+            is_stopping=False,
+        )
+        (reason,) = Serving.reasons(cast(Any, SimpleNamespace(_process=process)))
+        assert "default/old and 1 other pod" in reason
+        process.leads = False
+        assert Serving.reasons(cast(Any, SimpleNamespace(_process=process))) == []
+        rig.world.gone("old")
+        rig.world.gone("older")
+        assert fencing.trouble(0.0, 0.0) == ""
 
 
 async def test_a_binding_that_is_never_accepted_is_told_and_not_repeated():
@@ -413,9 +447,10 @@ async def test_while_pods_may_not_be_moved_nothing_is_bound_and_the_process_says
         rig.world.shows(pod("p"))
         rig.world.scheduler.take_over(("cardshare",))
         await rig.passes(2.5)
-        assert (rig.binds(), rig.actor.state.partition(":")[0]) == ([], "forbidden")
+        fencing = rig.world.scheduler.cluster.fencing
+        assert (rig.binds(), NO_RIGHT in fencing.trouble(0.0, 0.0)) == ([], True)
         await rig.passes(2.0)
-        assert (len(rig.binds()), rig.actor.state) == (1, "")
+        assert (len(rig.binds()), fencing.trouble(0.0, 0.0), rig.actor.state) == (1, "", "")
 
 
 WEB = "/apis/apps/v1/namespaces/default/replicasets/web"
