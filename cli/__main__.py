@@ -107,7 +107,7 @@ async def _from_snapshot(options: Stored) -> int:
 
 
 async def _snapshot(transport: Transport, options: Snapshot) -> int:
-    taken = await snapshot.take(transport)
+    taken = await snapshot.take(transport, options.settings_map)
     for path, found in taken["collections"].items():
         # A kind that is not installed has no objects.
         if only := found.get("only"):
@@ -155,7 +155,7 @@ def _kubectls(environ: Mapping[str, str]) -> str:
 
 
 async def _get(transport: Reads, options: Get) -> int:
-    holdings = await cluster.fetch_holdings(transport, options.selector)
+    holdings = await cluster.fetch_holdings(transport, options.selector, own_map=options.settings_map)
     notes = (*holdings.notes, *switched_off(holdings.ledger))
     found = cards_of(holdings.ledger, options.nodes, notes, options.namespace)
     if options.controller is not None:
@@ -169,7 +169,7 @@ async def _get(transport: Reads, options: Get) -> int:
 
 async def _watch(transport: Transport, options: Get) -> int:
     """Print all cards, then every change, until interrupted."""
-    holdings = await cluster.empty_holdings(transport)
+    holdings = await cluster.empty_holdings(transport, options.settings_map)
     first = True
     async with aclosing(watching.changes(transport, holdings.ledger, options.selector, _note_if_any)) as following:
         async for names in following:
@@ -224,7 +224,7 @@ async def _explain_one(transport: Reads, options: Explain, namespace: str, name:
     told = await _ask_controller(options.controller, namespace, name)
     if told is not None and options.output is Output.TEXT:
         return text.answer(pod.key, told)
-    holdings = await cluster.fetch_holding(transport, pod) if pod.node_name else None
+    holdings = await cluster.fetch_holding(transport, pod, own_map=options.settings_map) if pod.node_name else None
     events = await cluster.fetch_events(transport, pod)
     for note in (*(holdings.notes if holdings is not None else ()), *filter(None, (events.unread,))):
         _note(note)
@@ -252,13 +252,13 @@ async def _why(transport: Reads, options: Why) -> int:
 
 async def _waiting(transport: Reads, options: Waits) -> int:
     namespace = "" if options.all_namespaces else options.namespace or transport.namespace or "default"
-    found = await fetch_waiting(transport, namespace)
+    found = await fetch_waiting(transport, namespace, options.settings_map)
     _show(found, options.output, lambda one: waiting_table(one, options.by, namespace))
     return _OK
 
 
 async def _queues(transport: Reads, options: Queues) -> int:
-    found = await fetch_queues(transport)
+    found = await fetch_queues(transport, options.settings_map)
     _show(found, options.output, queues_table)
     return _OK
 
@@ -279,7 +279,7 @@ async def _simulate(reads: Reads, options: Simulate) -> int:
         if options.controller is not None:
             found = await controller.ask_simulated(options.controller, change)
         else:
-            found = await fetch_simulated(reads, change, taken_s)
+            found = await fetch_simulated(reads, change, taken_s, own_map=options.settings_map)
     except (UnusableFileError, controller.UnusableError) as e:
         return _failed(str(e), _WRONG)
     except (UnreadError, controller.NoAnswerError) as e:

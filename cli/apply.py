@@ -248,6 +248,7 @@ class _Applying:
         self.is_alone: Callable[[], bool] = lambda: True
         self.may_be_closed = False
         self._plan: Final = plan
+        self._own_map: Final = options.settings_map
         self._timeout_s: Final = options.timeout_s
         self._say: Final = say
         self._poll_s: Final = poll_s
@@ -334,7 +335,7 @@ class _Applying:
             StoppedError: something cannot be read that the plan was made from.
         """
         for left in reversed(range(_REPEATED)):
-            found = await self._repeated(lambda: read(self._transport))
+            found = await self._repeated(lambda: read(self._transport, self._own_map))
             missing = [note for note in found.unread if note not in self._plan.notes]
             if not missing:
                 return found

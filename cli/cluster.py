@@ -160,6 +160,7 @@ async def fetch_holdings(
     transport: Reads,
     selector: str = "",
     *,
+    own_map: str = OWN_MAP,
     prepare: Callable[[Reads, Ledger], Awaitable[tuple[str, ...]]] | None = None,
 ) -> Holdings:
     """List nodes, bound pods and resource claims, and count who holds what.
@@ -167,12 +168,13 @@ async def fetch_holdings(
     Args:
         transport: connection to the API server.
         selector: a label selector of nodes, "" for all.
+        own_map: the ConfigMap of cardshare's own settings, NAMESPACE/NAME.
         prepare: reads more into the ledger before nodes and pods; returns notes.
 
     Raises:
         ApiError: a list is refused or does not arrive.
     """
-    holdings = await empty_holdings(transport)
+    holdings = await empty_holdings(transport, own_map)
     ledger = holdings.ledger
     more = await prepare(transport, ledger) if prepare is not None else ()
     for node in await list_objects(transport, NODES, decode_node, selecting(selector)):
@@ -375,8 +377,8 @@ async def fetch_parts(
 
     own = await texts(own_map)
     found = {
-        Source.OWN: await decoded(Source.OWN, OWN_MAP, own.get(SETTINGS_KEY, "")),
-        Source.SCHEDULER_FILE: await decoded(Source.SCHEDULER_FILE, OWN_MAP, own.get(SCHEDULER_KEY, "")),
+        Source.OWN: await decoded(Source.OWN, own_map, own.get(SETTINGS_KEY, "")),
+        Source.SCHEDULER_FILE: await decoded(Source.SCHEDULER_FILE, own_map, own.get(SCHEDULER_KEY, "")),
     }
     of_volcano = await decoded(
         Source.SCHEDULER_MAP, SCHEDULER_MAP, (await texts(SCHEDULER_MAP)).get(Source.SCHEDULER_MAP.key, "")

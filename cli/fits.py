@@ -45,7 +45,7 @@ async def fetch_fits(transport: Reads, options: Options, namespace: str) -> Fits
         ApiError: nodes or pods may not be listed, or the server does not answer.
         UnusableFileError: the manifest has no pod that requests cards.
     """
-    holdings = await fetch_holdings(transport)
+    holdings = await fetch_holdings(transport, own_map=options.settings_map)
     ledger, notes = holdings.ledger, list(holdings.notes)
     quotas = await fetch_quotas(transport, namespace, notes)
     pods = [pod for pod in holdings.pods if pod.namespace == namespace]

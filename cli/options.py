@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, NamedTuple, NoReturn
 
+from core.configuration import OWN_MAP
 from core.errors import escaped, quoted
 from core.names import VERSION
 from core.port.cards import CardWish
@@ -124,6 +125,7 @@ _OUTPUT: Final = one_of((Output.TEXT, Output.JSON, Output.YAML))
 _PLAIN: Final = FlagKind(str, "", "", "NAME")
 _NODE: Final = flags.judged(bool, "write the name of a node, or none for all nodes", "NODE")
 _NAMESPACE: Final = flags.ONE_NAMESPACE
+_CONFIG_MAP: Final = flags.judged(flags.OBJECT.read, flags.OBJECT.remedy, flags.OBJECT.metavar)
 _POD: Final = FlagKind(
     lambda word: None if (found := _named(word)) and found.kind else found,
     "write NAME or NAMESPACE/NAME",
@@ -156,7 +158,17 @@ class _Printed:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Stored(ClusterFlags):
+class _Configured(ClusterFlags):
+    settings_map: str = flag(
+        _CONFIG_MAP,
+        "ConfigMap with cardshare's settings, if its name or namespace is another",
+        OWN_MAP,
+        variable="CARDSHARE_SETTINGS_MAP",
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Stored(_Configured):
     snapshot: str = flag(FILE, "read this file of kubectl cards snapshot instead of the cluster")
 
 
@@ -281,7 +293,7 @@ class Plan(_Stored):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Apply(ClusterFlags):
+class Apply(_Configured):
     """Carry out a plan: evict one pod after another, and stop if one finds no place.
 
     timeout_s: of each wait. undo: only open its nodes again.
@@ -354,7 +366,7 @@ class Shadow(_Printed, _Asking):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Web(ClusterFlags):
+class Web(_Configured):
     """Show the cards and the pods that wait in a browser, live."""
 
     port: int = flag(whole(0, 65_535, "PORT"), "port on 127.0.0.1; default any free one")
@@ -363,7 +375,7 @@ class Web(ClusterFlags):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Snapshot(ClusterFlags):
+class Snapshot(_Configured):
     """Save everything that decides placements in a file, for later or for a bug report."""
 
     file: str = flag(

@@ -78,7 +78,7 @@ class Read(NamedTuple):
         return Ground(self.ledger, pods, rights, limits or Limits(), self.holdings.version, newest_s, self.notes)
 
 
-async def read(reads: Reads) -> Read:
+async def read(reads: Reads, own_map: str) -> Read:
     """Read the cluster.
 
     Raises:
@@ -86,7 +86,7 @@ async def read(reads: Reads) -> Read:
     """
     # In this order, a pod that gets its node meanwhile is in both lists, and not in neither.
     waiting = await list_objects(reads, PODS, decode_pod, UNBOUND)
-    holdings = await fetch_holdings(reads, prepare=read_storage)
+    holdings = await fetch_holdings(reads, own_map=own_map, prepare=read_storage)
     bound = {pod.uid for pod in holdings.pods}
     unbound = [pod for pod in waiting if pod.uid not in bound]
     notes = list(holdings.unread)
@@ -107,7 +107,7 @@ async def fetch_plan(reads: Reads, options: Options, namespace: str) -> Plan:
         ApiError: nodes or pods may not be listed, or the server does not answer.
         NothingToPlanError: there is no such pod or group, or it cannot be judged.
     """
-    found, asked, cluster = await read(reads), options.asked, await fetch_cluster_uid(reads)
+    found, asked, cluster = await read(reads, options.settings_map), options.asked, await fetch_cluster_uid(reads)
     limits = Limits(options.moves, options.per_namespace)
     if asked.wish is not None:
         ground = found.ground(priority=options.priority, own=None, jobs=options.jobs, limits=limits)

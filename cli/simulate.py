@@ -11,6 +11,7 @@ from cli.cluster import Reads, empty_holdings
 from cli.fits import UnusableFileError, text_in
 from cli.options import Simulate
 from cli.text import NONE, aligned
+from core.configuration import OWN_MAP
 from core.errors import escaped, quoted
 from core.units import counted
 from core.view.simulated import Outcome, Simulated, SimulatedKind, SimulatedPod
@@ -48,13 +49,14 @@ def change_of(options: Simulate, namespace: str) -> Change:
     )
 
 
-async def fetch_simulated(reads: Reads, change: Change, wall_s: float | None) -> Simulated:
+async def fetch_simulated(reads: Reads, change: Change, wall_s: float | None, own_map: str = OWN_MAP) -> Simulated:
     """Read the cluster, make *change* in memory, and return what would happen.
 
     Args:
         reads: the cluster or a snapshot.
         change: what to change.
         wall_s: the time of a snapshot, Unix seconds; None: now.
+        own_map: the ConfigMap of cardshare's own settings, NAMESPACE/NAME.
 
     Raises:
         ApiError: the server does not answer.
@@ -75,7 +77,7 @@ async def fetch_simulated(reads: Reads, change: Change, wall_s: float | None) ->
     # Notes report what cannot be read; the controller's log is not for users.
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
     try:
-        holdings = await empty_holdings(reads)
+        holdings = await empty_holdings(reads, own_map)
         ledger = holdings.ledger
         cluster, notes = await read(reads, ledger.tables, ledger.settings, wall_s=wall_s or time.time())
         return await simulate(cluster, change, (*holdings.notes, *notes))

@@ -23,6 +23,7 @@ from cli.cluster import CLAIMS, NODES, PODS, SLICES, Reads, answered, fetch_part
 from cli.waiting import CLASSES
 from core import names
 from core.catalog import standard_catalog
+from core.configuration import OWN_MAP
 from core.errors import ConfigError
 from core.waiting import code_in
 from core.wire.config_maps import decode_config_map
@@ -70,16 +71,17 @@ _CHOSEN: Final = frozenset({"labels", "matchLabels", "nodeSelector"})
 _LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
 
 
-async def take(reads: Reads) -> Json:
+async def take(reads: Reads, own_map: str = OWN_MAP) -> Json:
     """Return the part of the cluster that the user may see; a refused list or ConfigMap is recorded with its status.
 
     Of a list that is forbidden, the objects of the user's namespace are taken.
+    own_map: the ConfigMap of cardshare's own settings, NAMESPACE/NAME.
 
     Raises:
         ApiError: the server does not answer, or pods may not be listed; no command could answer without them.
     """
     collections: Json = {path: await _collection(reads, path) for path in _LISTS}
-    collections[CONFIG_MAPS] = await _config_maps(reads)
+    collections[CONFIG_MAPS] = await _config_maps(reads, own_map)
     return {
         "version": VERSION,
         "cardshare": names.VERSION,
@@ -116,7 +118,7 @@ def _namespace(reads: Reads) -> str:
     return reads.namespace or "default"
 
 
-async def _config_maps(reads: Reads) -> Json:
+async def _config_maps(reads: Reads, own_map: str) -> Json:
     """Return the ConfigMaps of the configuration; refused: the status by NAMESPACE/NAME."""
     calls, found, refused = Calls(reads), list[Json](), dict[str, int]()
 
@@ -133,7 +135,7 @@ async def _config_maps(reads: Reads) -> Json:
         except ConfigError:
             return {}
 
-    await fetch_parts(texts, standard_catalog())
+    await fetch_parts(texts, standard_catalog(), own_map)
     return {"items": found, "refused": refused}
 
 

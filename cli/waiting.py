@@ -11,6 +11,7 @@ from typing import Final, TypeVar
 from cli.cluster import BOUND, PODS, Reads, answered, empty_holdings, fetch_holdings, list_objects
 from cli.options import By
 from cli.text import NONE, UNKNOWN, aligned, noted
+from core.configuration import OWN_MAP
 from core.constraints.quota import shown
 from core.errors import escaped
 from core.groups import GroupKey, GroupKind, GroupSpec, QueueSpec, group_of
@@ -30,13 +31,13 @@ UNBOUND: Final = {"fieldSelector": "spec.nodeName="}
 CLASSES: Final = "/apis/scheduling.k8s.io/v1/priorityclasses"
 
 
-async def fetch_waiting(transport: Reads, namespace: str) -> Waiting:
+async def fetch_waiting(transport: Reads, namespace: str, own_map: str = OWN_MAP) -> Waiting:
     """The pods that wait in *namespace*, "" for all: those that cardshare decides, and others that ask for cards.
 
     Raises:
         ApiError: pods may not be listed there, or the server does not answer.
     """
-    holdings = await empty_holdings(transport)
+    holdings = await empty_holdings(transport, own_map)
     ledger, notes = holdings.ledger, [*holdings.notes]
 
     is_everywhere = True
@@ -187,14 +188,14 @@ def _queue(one: WaitingQueue) -> Sequence[str]:
     return one.queue or NONE, str(one.pods), one.oldest or UNKNOWN, one.next or NONE, reasons
 
 
-async def fetch_queues(transport: Reads) -> Queues:
+async def fetch_queues(transport: Reads, own_map: str = OWN_MAP) -> Queues:
     """The queues, what their pods hold, and who waits.
 
     Raises:
         ApiError: queues, nodes or pods may not be listed, or the server does not answer.
     """
     specs = await _fetch_specs(transport)
-    holdings = await fetch_holdings(transport)
+    holdings = await fetch_holdings(transport, own_map=own_map)
     notes = list(holdings.notes)
     unbound = await list_objects(transport, PODS, decode_pod, UNBOUND)
     pods = [pod for pod in unbound if waits(pod) and is_shown(pod, holdings.ledger)]

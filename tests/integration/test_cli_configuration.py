@@ -144,3 +144,33 @@ async def test_volcanos_configuration_counts_unless_the_controller_does_not_read
         await save(world, {Source.SCHEDULER_MAP: conf})
         await cards(kubeconfig, "get")
         assert "note: vgpu is switched off" in capsys.readouterr().out
+
+
+async def test_an_installation_of_another_name_is_read_instead_of_volcanos_text(rig, capsys, tmp_path):
+    register = "GPU-0,10,15360,NVIDIA-Tesla T4,true,hami-core:"
+    capacity = {"volcano.sh/vgpu-number": "10", "volcano.sh/vgpu-memory": "15360", "volcano.sh/vgpu-cores": "100"}
+    t4 = {"name": "t4-a", "annotations": {"volcano.sh/node-vgpu-register": register}, "capacity": capacity}
+    conf = "tiers: [{plugins: [{name: deviceshare, arguments: {deviceshare.GPUSharingEnable: true}}]}]"
+    async with rig(nodes=[t4]) as world:
+        kubeconfig = str(await asyncio.to_thread(world.write_admins_kubeconfig))
+        for namespace in ("volcano-system", "elsewhere"):
+            await world.ensure("/api/v1/namespaces", namespace)
+        maps = "/api/v1/namespaces/volcano-system/configmaps"
+        await put(world, maps, "volcano-scheduler-configmap", {"volcano-scheduler.conf": conf})
+        own = "/api/v1/namespaces/elsewhere/configmaps"
+        await put(world, own, "shares-settings", {"cardshare.yaml": "policy: spread"})
+        await put(world, own, "shares-last-good", {Source.OWN.value: "policy: spread"})
+        unused = "volcano-system/volcano-scheduler-configmap is not used"
+        where = ("--settings-map", "elsewhere/shares-settings")
+        for command in (("get",), ("fits", "--memory", "1000"), ("waiting", "-A")):
+            await cards(kubeconfig, *command)
+            assert unused not in capsys.readouterr().out
+            await cards(kubeconfig, *command, *where)
+            assert unused in capsys.readouterr().out
+        file = str(tmp_path / "cluster.json.gz")
+        assert await cards(kubeconfig, "snapshot", "-o", file, *where) == 0
+        capsys.readouterr()
+        await cards("", "get", "--snapshot", file, *where)
+        said = capsys.readouterr().out
+        assert unused in said
+        assert "GPU-0" in said

@@ -62,7 +62,10 @@ async def fetched(kind: str, flags: Mapping[str, str]) -> Sequence[str]:
         (["fits", "--memory", ""], []),
         (["plan", "--p"], ["--per-namespace", "--pods", "--priority"]),
         (["plan", "-o", ""], ["json", "text", "yaml"]),
-        (["apply", "--"], ["--context", "--dry-run", "--filename", "--kubeconfig", "--timeout", "--undo", "--yes"]),
+        (
+            ["apply", "--"],
+            ["--context", "--dry-run", "--filename", "--kubeconfig", "--settings-map", "--timeout", "--undo", "--yes"],
+        ),
         (["nonsense", ""], []),
     ],
 )
