@@ -1,8 +1,11 @@
 """Whatever of a pod silently has no effect is told, with what holds instead."""
 
+from types import SimpleNamespace
+from typing import Any, cast
+
 import pytest
 
-from core.admission.advice import ineffective, with_warnings
+from core.admission.advice import advice, ineffective, with_warnings
 from core.admission.mutate import judge_new
 from core.admission.rulebook import rulebook
 from core.catalog import Asked, standard_catalog
@@ -11,6 +14,7 @@ from core.dialects.vgpu.table import VgpuTable
 from core.inventory import Inventory
 from core.model import Container, NodeName, Pod, PodUid
 from core.settings import DialectName, Settings, Tables
+from core.warnings import AdmissionWarning
 from tests.support.devices import ascend, vendors
 from tests.support.devices.catalogs import catalog_of
 from tests.support.devices.reviewed import reviewed
@@ -207,3 +211,13 @@ def test_that_there_are_more_such_parts_than_are_told_is_told():
     assert [one.split(":")[0] for one in parts] == [f"label {key}" for key in keys[:8]]
     assert more == "correct these first; there are more like these"
     assert len(told(pod({"cpu": 1}, labels=dict.fromkeys(keys[:8], "x")))) == 8
+
+
+@pytest.mark.interpreted(reason="a stand-in for a dialect")
+@pytest.mark.parametrize(("many", "more"), [(8, []), (9, ["correct these first; there are more like these"])])
+def test_that_a_dialect_advises_more_than_is_told_is_told(many, more):
+    found = [AdmissionWarning("CS119", str(at)) for at in range(many)]
+    dialect = SimpleNamespace(advice=lambda *_: iter(found))
+    book: Any = SimpleNamespace(stock=None, tables=None, catalog=SimpleNamespace(dialects={"toy": dialect}))
+    asked: Any = SimpleNamespace(dialect="toy", request=None)
+    assert [one.text for one in advice(cast(Any, None), asked, book)] == [*map(str, range(8)), *more]
