@@ -1,6 +1,6 @@
-"""The MIG instances that a scheduler reserved for the devices of a pod, as HAMi writes them.
+"""What HAMi's scheduler writes of the devices of a pod besides their amounts: MIG instances, and templates of NPUs.
 
-Source: protocol reference, hami 1.9.
+Source: protocol reference, hami 1.9, ascend 1.6.
 """
 
 from collections.abc import Iterable, Mapping
@@ -45,6 +45,12 @@ class _Reserved(msgspec.Struct, frozen=True):
     compute_instance: object = msgspec.field(name="computeInstanceID", default=msgspec.UNSET)
 
 
+class _Cut(msgspec.Struct, frozen=True, gc=False):
+    uuid: str = msgspec.field(name="UUID", default="")
+    template: str = msgspec.field(name="temp", default="")
+
+
+_cuts_decoder: Final = msgspec.json.Decoder(list[_Cut] | None)
 _decoder: Final = msgspec.json.Decoder(list[_Reserved] | None)
 
 
@@ -73,3 +79,17 @@ def encode(instances: Iterable[Instance]) -> str:
         for one in instances
     ]
     return msgspec.json.encode(found).decode()
+
+
+def templates(text: str) -> Mapping[str, str]:
+    """Read the template that each device is cut by, by its UUID, as the plugin does: the last one counts (ascend 2.2).
+
+    It is empty if anything cannot be read.
+    """
+    if len(text) > MAX_POD_ANNOTATION_BYTES:
+        return {}
+    try:
+        found = _cuts_decoder.decode(text) or ()
+    except DECODE_ERRORS:
+        return {}
+    return {one.uuid: one.template for one in found}

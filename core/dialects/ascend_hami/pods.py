@@ -11,7 +11,7 @@ from typing import Any, Final
 from core import hami_lock
 from core.dialects.ascend_hami import keys
 from core.dialects.ascend_hami.cards import chips_of, trim
-from core.dialects.ascend_hami.table import WHOLE_CHIP, AscendChip
+from core.dialects.ascend_hami.table import SHIPPED_CHIPS, WHOLE_CHIP, AscendChip
 from core.errors import quoted
 from core.model import AnyPod, Container, Pod, ReviewedPod
 from core.port.cards import Held
@@ -38,6 +38,7 @@ from core.sharing.slices import Profile
 from core.sharing.wire import Written
 from core.units import MAX_INT32, unit_already, with_article
 from core.warnings import AdmissionWarning, all_memory, limit_of, no_effect, with_runtime_class
+from core.wire.hami_reservations import templates
 
 
 def request(pod: AnyPod, tables: Tables) -> Request | tuple[Violation, ...] | None:
@@ -277,14 +278,14 @@ def held(pod: Pod, cards: Sequence[Card], tables: Tables) -> Held[Assignment] | 
 
 def _of_chip(pod: Pod, cards: Sequence[Card], chip: AscendChip) -> Held[Assignment] | None:
     """Return the same for one chip type."""
+    soft = is_soft(pod)
+    written = {} if soft else templates(pod.annotations.get(keys.runtime_info(chip.common_word), ""))
 
     def finish(at: int, device: int, one: Written, entry: Entry, card: Card | None) -> tuple[Entry, bool]:
-        # An entry means the template that was written for the plugin with it.
-        cut = trim(chip, entry.memory)
+        cut = _cut_of(chip, written.get(entry.uuid, ""), entry.memory)
         profile, counted = (WHOLE_CHIP, ()) if cut is None else (cut.name, cut.counted)
         return entry._replace(profile=profile, counted=counted), True
 
-    soft = is_soft(pod)
     return wire.held(
         pod,
         cards,
@@ -294,6 +295,16 @@ def _of_chip(pod: Pod, cards: Sequence[Card], chip: AscendChip) -> Held[Assignme
         marks=marks_of(soft=soft),
         devices_max=_DEVICES_MAX,
     )
+
+
+def _cut_of(chip: AscendChip, name: str, memory_mib: int) -> Profile | None:
+    """Return the template *name* by which the plugin cut a chip; if it is unknown, the one for *memory_mib*.
+
+    The configuration may have other templates since; the driver knows it all the same, and the slice stays as it is.
+    """
+    shipped = next((one.templates for one in SHIPPED_CHIPS if one.common_word == chip.common_word), ())
+    known = next((one for one in (*chip.templates, *shipped) if one.name == name), None)
+    return trim(chip, memory_mib) if known is None else known
 
 
 def _unnamed(pod: Pod, words: Collection[str], chips: Sequence[AscendChip]) -> str:

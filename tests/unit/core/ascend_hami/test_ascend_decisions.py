@@ -170,6 +170,27 @@ def test_ai_cpus_of_a_910b2_are_counted_beside_its_memory():
     assert (short.reason, short.wanted, short.free, short.unit) == (Reason.TEMPLATE, 1, 0, "AI CPUs")
 
 
+@pytest.mark.parametrize(
+    "told", ['[{"UUID":"U0","temp":"vir03_1c_8g"}]', '[{"UUID":"U0"},{"UUID":"U0","temp":"vir03_1c_8g"}]']
+)
+def test_a_running_slice_counts_as_the_template_that_it_was_cut_by_whatever_its_memory_means_now(told):
+    chips = TABLES.of(AscendTable).chips
+    (chip,) = [one for one in chips if one.common_word == B2]
+    smaller = [one._replace(memory_mib=7168) if one.name == "vir03_1c_8g" else one for one in chip.templates]
+    edited = AscendTable(
+        chips=tuple([replace(chip, templates=tuple(smaller)) if one is chip else one for one in chips])
+    )
+    running = ascend.holder(B2, f"U0,{B2},8192,0:;", annotations={f"huawei.com/{B2}": told})
+    cut = next(one for one in chip.templates if one.name == "vir03_1c_8g")
+    (card,) = ascend.cards_of(ascend.node(B2), running, tables=Tables(sections=(edited,)))
+    assert (card.counted, card.used_memory) == (cut.counted, 8192)
+    # Without that annotation, or without such a template, only its memory says what it is.
+    for unnamed in ("", "x", "[" * 9999, '[{"UUID":"U0","temp":"vir99"}]', '[{"UUID":"U1","temp":"vir03_1c_8g"}]'):
+        plain = running._replace(annotations={**running.annotations, f"huawei.com/{B2}": unnamed})
+        (card,) = ascend.cards_of(ascend.node(B2), plain, tables=Tables(sections=(edited,)))
+        assert card.counted > cut.counted
+
+
 def test_free_memory_is_told_by_the_largest_template_that_still_fits():
     cards = ascend.cards_of(ascend.node(P), ascend.holder(P, f"U0,{P},6144,0:;"))
     short = DIALECT.shortfalls(cards, ascend.request(ascend.pod(P, [1])))[0]
@@ -305,6 +326,26 @@ def test_containers_that_ask_nothing_have_empty_segments():
 def test_every_segment_of_a_pod_is_counted():
     cards = ascend.cards_of(ascend.node(P, ["U0", "U1"]), ascend.holder(P, f"U0,{P},3072,0:;U1,{P},6144,0:;"))
     assert ascend.usage(cards) == {"U0": [1, 3072, 0], "U1": [1, 6144, 0]}
+
+
+@pytest.mark.parametrize(
+    ("written", "counted"),
+    [
+        ([{"UUID": "U0", "temp": "vir02"}], (2, 2)),
+        ([{"UUID": "U0", "temp": "vir99"}], (4, 4)),
+        ([{"UUID": "U1", "temp": "vir02"}], (4, 4)),
+        ([7], (4, 4)),
+        (7, (4, 4)),
+    ],
+    ids=["known", "unknown", "of another chip", "no object", "no list"],
+)
+def test_a_slice_stays_as_it_is_when_its_template_leaves_the_configuration(written, counted):
+    chip = ascend.chip(P)
+    less = replace(chip, templates=tuple(one for one in chip.templates if one.name != "vir02"))
+    tables = Tables(sections=(AscendTable(chips=(less,)),))
+    found = ascend.holder(P, f"U0,{P},6144,0:;", annotations={f"huawei.com/{P}": json.dumps(written)})
+    (card,) = ascend.cards_of(ascend.node(P, ["U0"]), found, tables=tables)
+    assert card.counted == counted
 
 
 @pytest.mark.parametrize(
