@@ -125,6 +125,52 @@ BROKEN = {
         [f"groups {number}" for number in (0,)],
         {"forgotten"},
     ),
+    "a refused pod is never retried": (
+        "refused = controller.deciding.bind.Outcomes.refused\n"
+        "controller.deciding.bind.Outcomes.refused = "
+        "lambda *args, **more: refused(*args, **{**more, 'rest_s': 1e9})",
+        ["a Binding is refused"],
+        {"forgotten"},
+    ),
+    "unhealthy cards are used": (
+        "fault = core.dialects.vgpu.cards._fault\n"
+        "core.dialects.vgpu.cards._fault = lambda record, *more: fault(record._replace(healthy=True), *more)",
+        ["a card is replaced"],
+        {"unhealthy"},
+    ),
+    "pods are evicted though preemption is off": (
+        "controller.deciding.preempt.Preempting.is_on = property(lambda self: True)",
+        ["preemption is off"],
+        {"unjust"},
+    ),
+    "pods that wait for their turn evict others": (
+        "asked = controller.deciding.cluster.ClusterState._standing_of\n"
+        "controller.deciding.cluster.ClusterState._standing_of = "
+        "lambda self, pod: asked(self, pod)._replace(preempts=True)",
+        ["a pod of a higher priority does not preempt"],
+        {"unjust"},
+    ),
+    "a card with the index of another is the same": (
+        "alike = core.ledger.offers_alike\n"
+        "register = 'volcano.sh/node-vgpu-register'\n"
+        "core.ledger.offers_alike = lambda before, node: alike(before, node) or 0 < "
+        "before.annotations.get(register, '').count(':') == node.annotations.get(register, '').count(':')",
+        ["a card is replaced"],
+        {"unhealthy", "oversold", "forgotten"},
+    ),
+    "an edit of the unit of memory is not heeded": (
+        "spec = core.dialects.vgpu.dialect.DIALECT\n"
+        "scaling = spec.scaling._replace(rescaled=lambda assignment, since, now: (now, ''))\n"
+        "object.__setattr__(spec, 'scaling', scaling)",
+        ["the unit of memory is edited"],
+        {"oversold"},
+    ),
+    "the template of a pod follows from its memory": (
+        "core.dialects.ascend_hami.usage._cut_of = lambda chip, written, memory: "
+        "core.dialects.ascend_hami.usage.trim(chip, memory)",
+        ["templates are edited"],
+        {"forgotten"},
+    ),
     "Workloads of Kueue get no answer": (
         "async def none(self): return 0.0\ncontroller.kueue.checks.AdmissionChecks.look = none",
         ["an answer to Kueue is lost"],
@@ -141,6 +187,8 @@ def twin(*arguments, breaks=""):
         "import core.constraints.every, core.constraints.resource_claims, core.constraints.volumes\n"
         "import core.hami_lock, core.kueue, core.ledger, core.model, core.nodefit, core.sharing.slices\n"
         "import kube.calls, kube.reflector, kube.transport\n"
+        "import controller.deciding.bind, controller.deciding.cluster, controller.deciding.preempt\n"
+        "import core.dialects.ascend_hami.pods, core.dialects.vgpu.cards, core.dialects.vgpu.dialect\n"
         "import controller.deciding.gang, controller.grouping.budgets, controller.acting.group_writes\n"
         "import controller.kueue.checks, controller.reporting.status\n"
         f"{breaks}\n"

@@ -4,9 +4,13 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
+from tests.support.twin.api import Json, RefusedError, Target
+from tests.support.twin.clock import CLOCK
 from tests.support.twin.judge import told
 from tests.support.twin.kueue import Kueue
-from tests.support.twin.machines import Kind, Steps
+from tests.support.twin.machines import ASCEND_MIB, Kind, Steps
+from tests.support.twin.templates import Templates
+from tests.support.twin.units import Units
 from tests.support.twin.world import TOLD_S, World, spec_of
 
 _CARD: Final = {"GPU-1": 16000}
@@ -288,6 +292,84 @@ def registers_again(world: World) -> None:
     world.settle()
 
 
+def binding_refused(world: World) -> None:
+    """A policy refuses Bindings for a while, and nothing else happens after it was repaired."""
+    world.add_node("n1", Kind.VGPU, _CARD)
+    _begin(world)
+    until_s = CLOCK.now_s + 20.0
+
+    def may(verb: str, what: Target, given: Json) -> None:
+        if (verb, what.sub) == ("POST", "binding") and CLOCK.now_s < until_s:
+            raise RefusedError(422, "Invalid", "ValidatingAdmissionPolicy 'nowhere' denied request: no")
+
+    world.api.may = may
+    world.add_pod(Kind.VGPU, _ASKS)
+    world.run(25.0)
+    world.settle()
+
+
+def card_replaced(world: World) -> None:
+    """A card is unhealthy for long, then another one is put in its place; each is asked for by a pod of its own."""
+    machine = world.add_node("n1", Kind.VGPU, {"GPU-1": 16000, "GPU-2": 16000})
+    _begin(world)
+    machine.reregister(machine.cards, ["GPU-1"])
+    world.run(100.0)
+    for _ in range(2):
+        world.add_pod(Kind.VGPU, _ASKS)
+    world.run(10.0)
+    for key, pod in world.api.objects["pods"].items():
+        for share in machine.shares(pod):
+            if share.card in machine.ill:
+                world.find("unhealthy", f"{key} is placed on {share.card}")
+    machine.reregister({"GPU-3": 16000, "GPU-2": 16000})
+    world.run(100.0)
+    world.settle()
+
+
+def nobody_leaves(world: World, *, is_on: bool) -> None:
+    """A pod of a higher priority waits that may not have others evicted, or preemption is off."""
+    world.set_up(f"keep_free_for_s: 0\npreemption: {str(is_on).lower()}\npreemption_delay_s: 2\n")
+    world.api.on_evicted = lambda key, pod: world.find("unjust", f"{key} was evicted")
+    world.add_node("n1", Kind.VGPU, _CARD)
+    _begin(world)
+    world.add_pod(Kind.VGPU, _ASKS)
+    world.run(10.0)
+    spec = spec_of(Kind.VGPU, _ASKS, priority=100)
+    world.create_pod("high", {**spec, "preemptionPolicy": "Never"} if is_on else spec)
+    world.run(30.0)
+
+
+def templates_edited(world: World) -> None:
+    """A template is taken out of the table while a pod has it, and another pod wants the rest of the chip."""
+    machine = world.add_node("n1", Kind.ASCEND, {"A-1": ASCEND_MIB})
+    templates = Templates(world)
+    _begin(world)
+    world.add_pod(Kind.ASCEND, [(1, 6144, 0)])
+    world.run(10.0, lambda: any(proc.runs for proc in machine.procs.values()))
+    templates.edit(("vir01", "vir04"))
+    world.run(10.0)
+    world.add_pod(Kind.ASCEND, [(1, 12288, 0)])
+    world.settle()
+
+
+def unit_edited(world: World) -> None:
+    """A pod has half of a card, and then a unit of memory is another one; its namesakes ask for as many units."""
+    machine = world.add_node("n1", Kind.VGPU, _CARD)
+    units = Units(world)
+    world.sides.append(units)
+    units.edit(4)
+    _begin(world)
+    asks = [(1, 3000, 0)]
+    world.add_pod(Kind.VGPU, asks)
+    world.run(10.0, lambda: any(proc.runs for proc in machine.procs.values()))
+    units.edit(1)
+    world.run(60.0)
+    for _ in range(3):
+        world.add_pod(Kind.VGPU, asks)
+    world.run(30.0)
+    world.settle()
+
+
 SCHEDULES: Final[dict[str, Callable[[World], None]]] = {
     "a late Binding of a killed leader": partial(late_binding, gently=False),
     "a late Binding of a leader that ended": partial(late_binding, gently=True),
@@ -306,6 +388,12 @@ SCHEDULES: Final[dict[str, Callable[[World], None]]] = {
     "an answer to Kueue is lost": answer_lost,
     "a proxy answers": proxy_answers,
     "a plugin registers otherwise": registers_again,
+    "a Binding is refused": binding_refused,
+    "a card is replaced": card_replaced,
+    "templates are edited": templates_edited,
+    "the unit of memory is edited": unit_edited,
+    "preemption is off": partial(nobody_leaves, is_on=False),
+    "a pod of a higher priority does not preempt": partial(nobody_leaves, is_on=True),
     "a crowd of HAMi's": partial(crowd, kind=Kind.HAMI),
     "a crowd of HAMi's for Ascend": partial(crowd, kind=Kind.ASCEND),
 }

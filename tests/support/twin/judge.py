@@ -22,8 +22,15 @@ LOCK = "hami.io/mutex.lock"
 # Before the names of Kubernetes' own PodGroups.
 NATIVE = "native/"
 
-# MiB of a template to its AI cores and AI CPUs, of 8 and 7 (ascend 1.1).
-_CUTS = {3072: (1, 1), 6144: (2, 2), 12288: (4, 4), 21527: (8, 7)}
+# The driver's templates: MiB, AI cores and AI CPUs, of 21527, 8 and 7 of a whole chip (ascend 1.1, 3.2).
+CUTS = {
+    "": (21527, 8, 7),
+    "vir01": (3072, 1, 1),
+    "vir02": (6144, 2, 2),
+    "vir02_1c": (6144, 2, 1),
+    "vir04": (12288, 4, 4),
+    "vir04_3c": (12288, 4, 3),
+}
 
 
 # What a condition says (why-pods-wait.md).
@@ -54,8 +61,8 @@ def use(machine: Machine, share: Share) -> Use:
     if machine.geometry:
         return Use(machine.slice_mib(share.place), share.cores, 0, 1)
     if machine.kind is Kind.ASCEND:
-        cores, cpus = _CUTS.get(share.mib, (8, 7))
-        return Use(share.mib, cores, cpus, 1)
+        mib, cores, cpus = CUTS[share.place]
+        return Use(max(mib, share.mib), cores, cpus, 1)
     return Use(share.mib, share.cores, 0, 1)
 
 
@@ -79,7 +86,7 @@ class Judge:
         world = self._world
         for name in sorted(world.dirty):
             machine = world.machines[name]
-            for card, (used, holders) in self.in_use(machine).items():
+            for card, (used, holders) in self.in_use(machine, but=machine.doubtful).items():
                 there = self._allowed(machine, card, used)
                 if any(a > b for a, b in zip(used, there, strict=True)):
                     world.find("oversold", f"{name}: {card} has {there}, in use {used} by {', '.join(holders)}")
@@ -119,7 +126,7 @@ class Judge:
         by_uid: dict[tuple[str, str], dict[str, Use]] = defaultdict(dict)
         for key, pod in self._world.api.objects["pods"].items():
             if pod["spec"].get("nodeName") == machine.name and pod["status"].get("phase") not in ENDED:
-                by_uid[pod["metadata"]["uid"], key] = _by_card(machine, shares_of(pod, machine.kind.assigned))
+                by_uid[pod["metadata"]["uid"], key] = _by_card(machine, machine.shares(pod))
         for proc in machine.procs.values():
             if proc.runs and not proc.is_excused:
                 mine = by_uid[proc.uid, proc.key]
@@ -272,7 +279,7 @@ class Judge:
             return None
         if not all(side.allows(pod, machine, beside) for side in self._world.sides):
             return None
-        wanted = [one for one in asks(pod, machine.kind) if one is not None]
+        wanted = [(count, _given(machine, share)) for count, share in filter(None, asks(pod, machine.kind))]
         if not wanted or node["spec"].get("unschedulable") or node["spec"].get("taints"):
             return None
         if cards is None:
@@ -418,6 +425,15 @@ def _slice_for(machine: Machine, share: Share, used: Use, card: str, taken: set[
         if fits and group_now in ("", group):
             return min(fits, key=machine.slice_mib)
     return ""
+
+
+def _given(machine: Machine, share: Share) -> Share:
+    """What a container gets that asks for *share*: so many of the plugin's units, or the smallest template for it."""
+    if machine.kind is not Kind.ASCEND:
+        return share._replace(mib=share.mib * machine.factor)
+    temps = [name for name in machine.templates if CUTS[name][0] >= share.mib]
+    place = min(temps, key=lambda name: CUTS[name]) if temps else ""
+    return share._replace(mib=max(CUTS[place][0], share.mib), place=place)
 
 
 def accepts(pod: Json, machine: Machine) -> bool:

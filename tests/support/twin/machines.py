@@ -31,6 +31,8 @@ _BURST, _PER_S = 10.0, 5.0
 _OTHER_SHARE = 0.15
 ASCEND = "Ascend310P"
 ASCEND_MIB = 21527
+# The templates of a chip that are configured by default.
+TEMPLATES = ("vir01", "vir02", "vir04")
 # Which instances a pod has on cards in mode MIG of HAMi's plugin.
 RESERVED = "hami.io/vgpu-mig-allocations"
 
@@ -66,7 +68,10 @@ class Kind(StrEnum):
 
 
 class Share(NamedTuple):
-    """A part of one card; place: of a slice in mode MIG, its group and position, or with HAMi's plugin start+size."""
+    """A part of one card.
+
+    place: of a slice in mode MIG, its group and position, or with HAMi's plugin start+size; of a chip, its template.
+    """
 
     card: str
     mib: int
@@ -122,7 +127,9 @@ class Machine:
     cards: id to MiB. geometry: how cards can be cut into slices, profiles: of HAMi's plugin; empty: not in mode MIG.
     slots: how many pods one card takes. ill: cards that the plugin calls unhealthy, and since when. excused: of cards
     that became smaller, what may be in use still, as `judge.Use`. changed_until_s: until when others may count on what
-    was. procs: by uid, as kubelet's process table has them. refused: (key, text) of pods on this node that the plugin,
+    was. templates: those that chips are cut by, as configured. factor: MiB in a unit of memory of Volcano's plugin.
+    units: by uid, the factor with which a pod was served. doubtful: uids of pods that may have been placed by another
+    one. procs: by uid, as kubelet's process table has them. refused: (key, text) of pods on this node that the plugin,
     being well, did not find. swapped: of pods that were served for another.
     """
 
@@ -143,6 +150,10 @@ class Machine:
         self.geometry: Geometry = {}
         self.profiles: tuple[Profile, ...] = ()
         self.slots = _ASCEND_SLOTS if kind is Kind.ASCEND else SLOTS
+        self.templates: tuple[str, ...] = TEMPLATES
+        self.factor = 1
+        self.units: dict[str, int] = {}
+        self.doubtful: set[str] = set()
         self.ill: dict[str, float] = {}
         self.excused: dict[str, Any] = {}
         self.changed_until_s = 0.0
@@ -192,8 +203,9 @@ class Machine:
     def _register(self) -> dict[str, str]:
         if self.kind is Kind.VGPU:
             mode = "mig" if self.geometry else "hami-core"
+            model = f"NVIDIA-{self.model}"
             text = "".join(
-                f"{card},{self.slots},{mib},NVIDIA-{self.model},{str(card not in self.ill).lower()},{mode}:"
+                f"{card},{self.slots},{mib // self.factor},{model},{str(card not in self.ill).lower()},{mode}:"
                 for card, mib in self.cards.items()
             )
             return {vgpu.REGISTER: text}
@@ -227,7 +239,7 @@ class Machine:
             {
                 "id": card,
                 "index": at,
-                "count": 7,
+                "count": self.slots,
                 "devmem": mib,
                 "devcore": 8,
                 "type": ASCEND,
@@ -243,7 +255,7 @@ class Machine:
         found = {self.kind.resource: count * self.slots}
         if self.kind is Kind.VGPU:
             found |= {
-                "volcano.sh/vgpu-memory": sum(self.cards.values()),
+                "volcano.sh/vgpu-memory": sum(mib // self.factor for mib in self.cards.values()),
                 "volcano.sh/vgpu-cores": 100 * len(self.cards),
             }
         texts = {key: str(value if registered else 0) for key, value in found.items()}
@@ -347,6 +359,23 @@ class Machine:
         if self.plugin_up and self.is_heard:
             self._write_node({"metadata": {"annotations": self._register()}, "status": self._account()})
 
+    def rescale(self, factor: int) -> None:
+        """The plugin starts with another unit of memory: it goes by this one for every pod that it serves from now."""
+        self.doubtful |= {
+            pod["metadata"]["uid"]
+            for pod in self._api.objects["pods"].values()
+            if pod["spec"].get("nodeName") == self.name and pod["metadata"]["uid"] not in self.units
+        }
+        self.factor = factor
+        if self.plugin_up and self.is_heard:
+            self._write_node({"metadata": {"annotations": self._register()}, "status": self._account()})
+
+    def shares(self, pod: Json) -> list[Share]:
+        """What a pod has by its annotations, in MiB."""
+        found = shares_of(pod, self.kind.assigned)
+        factor = self.units.get(pod["metadata"]["uid"], self.factor)
+        return [one._replace(mib=one.mib * factor) for one in found] if self.kind is Kind.VGPU else found
+
     def reorder(self, cards: Collection[str]) -> None:
         """The plugin names its cards in the order of *cards*."""
         self.cards = {card: self.cards[card] for card in cards}
@@ -396,7 +425,8 @@ class Machine:
         self.cut_until_s = min(self.cut_until_s, CLOCK.now_s)
         self._write_node({"status": {"conditions": [self._ready("True")], **self._account()}})
         if self.ill or self.changed_until_s:
-            self.reregister(self.cards)
+            # Some cards stay unhealthy as long as the node is not made anew.
+            self.reregister(self.cards, [card for card in self.ill if sum(card.encode()) % 2])
         if cut:
             self.relist()
 
@@ -629,7 +659,8 @@ class Machine:
         if len(devices) != asked:
             self._annotate(pod, {vgpu.BIND_PHASE: "failed", **done})
             raise AllocateError("device number not matched", blames=True)
-        shares = [share_of(one.id, one.mem, one.cores) for one in devices]
+        self.units[pod["metadata"]["uid"]] = self.factor
+        shares = [share_of(one.id, one.mem * self.factor, one.cores) for one in devices]
         self._lay_out(shares)
         yield from self._call()
         self._annotate(pod, {vgpu.TO_ALLOCATE: vgpu.erase(segments)})
@@ -685,6 +716,9 @@ class Machine:
         shares = [Share(one.id, int(one.fields[2]), int(one.fields[3])) for one in devices]
         if self.profiles:
             shares = self._instances(pod, position, shares)
+        if self.kind is Kind.ASCEND:
+            temps = _temps(pod)
+            shares = [one._replace(place=temps.get(one.card, "")) for one in shares]
         # The plugin for Ascend ends with every container (D-1).
         if self.kind is Kind.ASCEND or "NVIDIA" not in left:
             yield from self._end(pod, "success")
@@ -763,13 +797,21 @@ def shares_of(pod: Json, key: str) -> list[Share]:
     notes = pod["metadata"].get("annotations") or {}
     reserved = json.loads(notes[RESERVED]) if key == Kind.HAMI.assigned and RESERVED in notes else ()
     places = {(one["containerIndex"], one["deviceIndex"]): _place_of(one) for one in reserved}
+    temps = _temps(pod) if key == Kind.ASCEND.assigned else {}
     found = []
     for container, segment in enumerate(notes.get(key, "").split(";")):
         entries = [fields for entry in segment.split(":") if len(fields := entry.split(",")) >= 4]
         for device, fields in enumerate(entries):
             share = share_of(fields[0], int(fields[2]), int(fields[3]))
-            found.append(share._replace(place=places.get((container, device), share.place)))
+            place = temps.get(share.card, share.place)
+            found.append(share._replace(place=places.get((container, device), place)))
     return found
+
+
+def _temps(pod: Json) -> dict[str, str]:
+    """By chip, the template by which the plugin cuts it: one a pod and chip, the last that is named (ascend D-8)."""
+    told = json.loads((pod["metadata"].get("annotations") or {}).get(f"huawei.com/{ASCEND}", "[]"))
+    return {one["UUID"]: one.get("temp", "") for one in told}
 
 
 def _place_of(reservation: Json) -> str:

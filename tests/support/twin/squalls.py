@@ -17,6 +17,8 @@ from tests.support.twin.settings import Texts
 from tests.support.twin.sides import Side
 from tests.support.twin.slices import Slices
 from tests.support.twin.storms import SETTINGS, Fault
+from tests.support.twin.templates import Templates
+from tests.support.twin.units import Units
 from tests.support.twin.volumes import Volumes
 from tests.support.twin.world import World
 
@@ -33,6 +35,8 @@ SIDES: Final[dict[str, type[Side]]] = {
     "registers": Registers,
     "instances": Instances,
     "refusals": Refusals,
+    "units": Units,
+    "templates": Templates,
 }
 # Where nothing fails, what a Binding was decided by is not older.
 _BREEZE_LATE_S: Final = 15.0
