@@ -39,11 +39,9 @@ async def playing(
 ) -> AsyncIterator[tuple[Kubelet, Records]]:
     """Kubelets and device plugins of *nodes*, each plugin under its own account, and what the containers receive.
 
-    *admin* may create accounts and rights, and impersonates the kubelets.
+    *admin* may make tokens of the plugins' accounts, which are there, and impersonates the kubelets.
     """
     records = records if records is not None else Records()
-    for document in registry.documents():
-        await admin.ensure(collection_of(document), document)
     async with AsyncExitStack() as stack:
 
         async def client_of(account: str) -> ApiClient:
@@ -99,8 +97,11 @@ async def _players(kubeconfig: str, nodes: str, records: str) -> None:
         ca_pem=base64.b64decode(cluster["certificate-authority-data"]),
     )
     written = await asyncio.to_thread(WrittenRecords, partial(write_private, Path(records)))
-    async with admin, playing(admin, found, _SHUFFLED, written):
-        await _ready(stop)
+    async with admin:
+        for document in registry.documents():
+            await admin.ensure(collection_of(document), document)
+        async with playing(admin, found, _SHUFFLED, written):
+            await _ready(stop)
 
 
 async def _ready(stop: asyncio.Event) -> None:

@@ -36,6 +36,8 @@ _IMPORTED: Final = (
     "controller.audit_command",
     "controller.run",
     "kubernetes_asyncio.config.kube_config",
+    # Loaded by numpy itself when it is first asked for what is unique.
+    "numpy.ma",
     "runtime.check",
     "uvloop",
     "webhook.run",
