@@ -26,7 +26,8 @@ SCENARIOS: Final = "tests/e2e/test_scenarios.py"
 # What files name whose tests ask for the server of e2e/ on which the product is installed.
 _NAMES_INSTALLED: Final = ("Installed", "shared_stage")
 # In this order where nothing else counts: what may take a minute is not begun last, while other processes have ended.
-_LONGEST_FIRST: Final = ("node", "e2e", "browser", "integration", "property", "unit")
+# Half of the scenarios take one process half of the whole run.
+_LONGEST_FIRST: Final = ("node", SCENARIOS, "e2e", "browser", "integration", "property", "unit")
 ROOMS: Final = ("core", "runtime", "kube", "webhook", "controller", "certs", "cli", "sandbox")
 
 # Up to Python 3.13, whoever asks for the current loop where none was ever set is given a new one, and nobody closes
@@ -71,7 +72,8 @@ def scope_of(nodeid: str) -> str:
 
 def rank_of(nodeid: str) -> int:
     """The place of the test *nodeid* among the others, which stay in the order of chance."""
-    room = nodeid.split("/")[1] if nodeid.startswith("tests/") else ""
+    file = nodeid.partition("::")[0]
+    room = file if file == SCENARIOS else file.split("/")[1] if file.startswith("tests/") else ""
     return _LONGEST_FIRST.index(room) if room in _LONGEST_FIRST else len(_LONGEST_FIRST)
 
 

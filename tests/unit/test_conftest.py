@@ -58,8 +58,9 @@ def test_what_tests_share_is_made_in_one_process(nodeid, shared):
 
 
 def test_tests_that_may_take_a_minute_are_begun_before_those_that_take_none():
-    found = sorted(("tests/unit/test_a.py::t", "tests/e2e/test_a.py::t", "tests/integration/test_a.py::t"), key=rank_of)
-    assert [one.split("/")[1] for one in found] == ["e2e", "integration", "unit"]
+    files = ("unit/test_a", "e2e/test_a", "integration/test_a", "e2e/test_scenarios")
+    found = sorted((f"tests/{file}.py::t" for file in files), key=rank_of)
+    assert found == [f"tests/{file}.py::t" for file in ("e2e/test_scenarios", *files[1:3], files[0])]
     rooms = {path.parent.relative_to(TESTS).parts[0] for path in TESTS.rglob("test_*.py")}
     assert max(rank_of(f"tests/{room}/test_a.py::t") for room in rooms) == rank_of("tests/unit/test_a.py::t")
 
