@@ -166,8 +166,8 @@ BROKEN = {
         {"oversold"},
     ),
     "the template of a pod follows from its memory": (
-        "core.dialects.ascend_hami.usage._cut_of = lambda chip, written, memory: "
-        "core.dialects.ascend_hami.usage.trim(chip, memory)",
+        "core.dialects.ascend_hami.pods._cut_of = lambda chip, written, memory: "
+        "core.dialects.ascend_hami.pods.trim(chip, memory)",
         ["templates are edited"],
         {"forgotten"},
     ),
