@@ -90,9 +90,7 @@ def _unknown(cordoned: frozenset[str]) -> tuple[Complaint, ...]:
     if not cordoned:
         return ()
     named = listed([quoted(uuid) for uuid in sorted(cordoned)], _NAMED)
-    problem = (
-        f"no card of the node has the UUID {named}, so it cordons nothing by that; copy UUIDs from kubectl cards get"
-    )
+    problem = f"no card of the node has the UUID {named}, so that cordons none; copy UUIDs from kubectl cards get"
     remedy = "correct the annotation, or remove what is not there"
     return (
         Complaint(dialect=keys.NAME, field=f"annotation {keys.CORDON}", problem=problem, remedy=remedy, closes=False),

@@ -118,7 +118,7 @@ def test_a_cordon_that_no_card_has_is_told_and_closes_nothing():
     assert [one.fixed.fault for one in found.cards] == [None, Reason.CORDONED]
     (told,) = found.complaints
     assert (told.dialect, told.field, told.closes) == (HAMI, f"annotation {keys.CORDON}", False)
-    assert told.problem.startswith("no card of the node has the UUID 'GPU-x', 'GPU-y', so it cordons nothing by that")
+    assert told.problem.startswith("no card of the node has the UUID 'GPU-x', 'GPU-y', so that cordons none")
     for text in ("", ",", "GPU-a", "GPU-a,GPU-b"):
         assert PORT.offer(node(card("GPU-a"), card("GPU-b", 1), **{keys.CORDON: text}), TABLES).complaints == ()
 
