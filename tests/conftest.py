@@ -36,7 +36,7 @@ ROOMS: Final = ("core", "runtime", "kube", "webhook", "controller", "certs", "cl
 # with warnings as errors fails that one. Once it has been set to none, asking is an error that the plugin expects.
 asyncio.set_event_loop(None)
 
-# Tests read thousands of documents, and libyaml reads each ten times as fast.
+# Tests read thousands of documents, which libyaml reads in a fraction of the time.
 yaml.SafeLoader = yaml.CSafeLoader  # type: ignore[misc, assignment]
 
 # A shell without job control starts what ends with `&` deaf to Ctrl-C, and so would be all that a test starts and

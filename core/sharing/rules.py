@@ -11,9 +11,8 @@ from core.port.cards import Hole, NodeRoom, Want
 from core.port.refusals import Reason, Shortfall
 from core.selection import ANY_CARD, type_words
 from core.settings import Policy
-from core.sharing import order, slices
+from core.sharing import account, order, slices
 from core.sharing.account import Entry
-from core.sharing.account import fullness as card_fullness
 from core.sharing.card import Card, Kind, Measures, Sliced
 from core.sharing.order import Rank, Ranking
 from core.sharing.request import ANY_ORDER, EVEN, Ask, Order, Request
@@ -98,7 +97,7 @@ class Rules:
 
     def fullness(self, cards: Sequence[Card], entries: Sequence[Entry]) -> float:
         """Return the score of a node on which a request gets *entries*, if free amounts bound it; see `Want`."""
-        return card_fullness(cards, entries)
+        return account.fullness(cards, entries)
 
     def prefers(self, request: Request) -> bool:
         """Return whether `preference` counts for *request*: nothing bounds it, so all changed nodes are judged."""

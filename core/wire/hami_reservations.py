@@ -86,7 +86,7 @@ def templates(text: str) -> Mapping[str, str]:
 
     It is empty if anything cannot be read.
     """
-    if len(text) > MAX_POD_ANNOTATION_BYTES:
+    if not 0 < len(text) <= MAX_POD_ANNOTATION_BYTES:
         return {}
     try:
         found = _cuts_decoder.decode(text) or ()

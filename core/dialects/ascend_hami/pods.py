@@ -302,9 +302,13 @@ def _cut_of(chip: AscendChip, name: str, memory_mib: int) -> Profile | None:
 
     The configuration may have other templates since; the driver knows it all the same, and the slice stays as it is.
     """
-    shipped = next((one.templates for one in SHIPPED_CHIPS if one.common_word == chip.common_word), ())
-    known = next((one for one in (*chip.templates, *shipped) if one.name == name), None)
-    return trim(chip, memory_mib) if known is None else known
+    if name:
+        alike = (chip, *[one for one in SHIPPED_CHIPS if one.common_word == chip.common_word])
+        for one in alike:
+            for template in one.templates:
+                if template.name == name:
+                    return template
+    return trim(chip, memory_mib)
 
 
 def _unnamed(pod: Pod, words: Collection[str], chips: Sequence[AscendChip]) -> str:

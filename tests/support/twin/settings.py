@@ -3,9 +3,8 @@
 from typing import Any, Final
 
 from tests.support.twin.api import Target
-from tests.support.twin.sides import Side
+from tests.support.twin.sides import MAPS, Side
 
-MAPS: Final = "configmaps"
 _KEY: Final = "device-config.yaml"
 _VGPU: Final = "kube-system/volcano-vgpu-device-config"
 _HAMI: Final = "kube-system/hami-scheduler-device"

@@ -1,11 +1,13 @@
 """What pods ask for besides cards, and what else is in a cluster: each side is played, and judged, on its own."""
 
 from collections.abc import Collection, Sequence
-from typing import Any
+from typing import Any, Final
 
 from tests.support.twin.api import Event, Json
 from tests.support.twin.clock import CLOCK
 from tests.support.twin.machines import ENDED, Machine
+
+MAPS: Final = "configmaps"
 
 
 class Side:
@@ -78,6 +80,15 @@ class Side:
         """All objects of *resource*, by key."""
         found: dict[str, Json] = self._world.api.objects[resource]
         return found
+
+    def configure(self, key: str, text: str) -> None:
+        """Write *text* as device-config.yaml of the ConfigMap *key*, NAMESPACE/NAME."""
+        data = {"data": {"device-config.yaml": text}}
+        if key in self.objects(MAPS):
+            self._world.api.write(MAPS, key, data)
+        else:
+            namespace, _, name = key.partition("/")
+            self._world.api.create(MAPS, {"kind": "ConfigMap", "metadata": {"name": name}, **data}, namespace)
 
 
 class Lately:

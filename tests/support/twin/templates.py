@@ -8,7 +8,6 @@ from typing import Any, Final
 
 from tests.support.twin.judge import CUTS
 from tests.support.twin.machines import ASCEND, ASCEND_MIB, TEMPLATES, Kind, Machine
-from tests.support.twin.settings import MAPS
 from tests.support.twin.sides import Side
 
 _MAP: Final = "kube-system/hami-scheduler-device"
@@ -57,12 +56,7 @@ class Templates(Side):
             f"    resourceMemoryName: huawei.com/{ASCEND}-memory\n    memoryAllocatable: {ASCEND_MIB}\n"
             f"    memoryCapacity: 24576\n    aiCore: 8\n    aiCPU: 7\n    templates: [{', '.join(cuts)}]\n"
         )
-        data = {"data": {"device-config.yaml": text}}
-        if _MAP in self.objects(MAPS):
-            self._world.api.write(MAPS, _MAP, data)
-        else:
-            name = _MAP.partition("/")[2]
-            self._world.api.create(MAPS, {"kind": "ConfigMap", "metadata": {"name": name}, **data}, "kube-system")
+        self.configure(_MAP, text)
 
     def act(self) -> None:
         """Somebody edits the table; the plugins are restarted some time."""

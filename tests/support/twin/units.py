@@ -9,7 +9,6 @@ from typing import Any, Final
 from tests.support.twin.api import Json
 from tests.support.twin.clock import CLOCK
 from tests.support.twin.machines import SLOTS, Kind, Machine
-from tests.support.twin.settings import MAPS
 from tests.support.twin.sides import Side
 
 _MAP: Final = "kube-system/volcano-vgpu-device-config"
@@ -44,12 +43,7 @@ class Units(Side):
             "gpuMemoryFactor": self._factor,
         }
         text = "nvidia:\n" + "".join(f"  {key}: {value}\n" for key, value in lines.items())
-        data = {"data": {"device-config.yaml": text}}
-        if _MAP in self.objects(MAPS):
-            self._world.api.write(MAPS, _MAP, data)
-        else:
-            name = _MAP.partition("/")[2]
-            self._world.api.create(MAPS, {"kind": "ConfigMap", "metadata": {"name": name}, **data}, "kube-system")
+        self.configure(_MAP, text)
 
     # ------------------------------------------------------------------ operators
 
