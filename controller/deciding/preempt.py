@@ -170,6 +170,10 @@ class _Alike(NamedTuple):
     limits: tuple[Account, ...]
 
 
+# When the last search for a pod was in vain, and the pod.
+_Turn = tuple[float, Order, Ask, Entry]
+
+
 @dataclass(slots=True, kw_only=True)
 class _Search:
     ask: Ask
@@ -287,19 +291,16 @@ class Preempting:
         # An earlier leader may have preempted for gangs: the status of each of their pods shows it separately.
         made_for = (queue.get(one.uid) for one in self._nominations)
         groups = {key for one in made_for if one is not None and (key := group_of(one.pod)) is not None}
-        resting, found = list[Ask](), list[tuple[float, Order, Ask, Entry]]()
+        asks, found = list[Ask](), list[_Turn]()
         for at, ask in enumerate(queue.refused_asks()):
             if at % _ASKS_AT_ONCE == 0:
                 yield
             first = queue.first_refused(ask) if self.may_help(ask) else None
             if first is None:
                 continue
-            rested_s = self._rested_s(ask, first, now_s, groups)
-            if rested_s is None:
-                resting.append(ask)
-            else:
-                found.append((rested_s, first.order, ask, first))
-        found += [(rested_s, one.order, ask, one) for ask, one, rested_s in self._others(resting, now_s, groups)]
+            asks.append(ask)
+            found += self._turns(ask, [first], now_s, groups)
+        found += self._others(asks, now_s, groups)
         best = min(found, key=_by_turn, default=None)
         if best is None:
             return None
@@ -309,8 +310,8 @@ class Preempting:
             return None  # it was decided between the steps
         return ask, entry
 
-    def _others(self, asks: Sequence[Ask], now_s: float, groups: Set[GroupKey]) -> Iterator[tuple[Ask, Entry, float]]:
-        """Yield pods that may be next although the first of their *asks* may not, as `_rested_s`; each time, some.
+    def _others(self, asks: Sequence[Ask], now_s: float, groups: Set[GroupKey]) -> Iterator[_Turn]:
+        """Yield the turns of pods that may come before the first of their *asks*; each time, of some.
 
         They may belong to a queue or namespace with other limits, or may have waited longer.
         """
@@ -320,15 +321,19 @@ class Preempting:
                 break
             pods = self._cluster.queue.refused_pods(ask)
             at = self._rounds * _LOOKED_FOR % max(len(pods), 1)
-            some = sorted((pods[at:] + pods[:at])[:_LOOKED_FOR], key=_order)
+            some = (pods[at:] + pods[:at])[:_LOOKED_FOR]
             left, asked = left - len(some), asked + 1
-            rested = ((one, self._rested_s(ask, one, now_s, groups)) for one in some)
-            found = next(((one, rested_s) for one, rested_s in rested if rested_s is not None), None)
-            if found is not None:
-                yield ask, *found
+            yield from self._turns(ask, some, now_s, groups)
         self._asks_passed += asked
         if self._asks_passed >= len(asks):
             self._asks_passed, self._rounds = 0, self._rounds + 1
+
+    def _turns(self, ask: Ask, some: Iterable[Entry], now_s: float, groups: Set[GroupKey]) -> Iterator[_Turn]:
+        """Yield the turns of those of *some*, refused for *ask*, for whom others may be evicted now."""
+        for one in some:
+            rested_s = self._rested_s(ask, one, now_s, groups)
+            if rested_s is not None:
+                yield rested_s, one.order, ask, one
 
     def may_help(self, ask: Ask) -> bool:
         """Return whether evictions may help *ask*: it is not refused by a quota, or by silent plugins alone."""
@@ -862,7 +867,7 @@ def _order(entry: Entry) -> Order:
     return entry.order
 
 
-def _by_turn(one: tuple[float, Order, Ask, Entry]) -> tuple[float, Order]:
+def _by_turn(one: _Turn) -> tuple[float, Order]:
     return one[:2]
 
 

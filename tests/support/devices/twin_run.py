@@ -84,6 +84,7 @@ def run_gangs(operations: int, seed: int) -> tuple[int, int]:
                 break
         for text in world.faults[: max(_TOLD - failed, 0)]:
             sys.stdout.write(f"seed {seed}, life {life}: {text}\n")
+            sys.stdout.flush()  # a million operations take hours
         failed += len(world.faults)
     return passed, failed
 

@@ -149,6 +149,20 @@ def test_many_searches_in_vain_do_not_hold_up_the_next():
     assert asks(found) == {"last": ["low"]}
 
 
+def test_who_was_never_searched_for_comes_before_others_that_ask_the_same_and_were_in_vain():
+    found = world(node("n1"), node("n2"))
+    queued(found, "g", cards=9)
+    full(found, "mine", priority=10, annotations={GROUP: "g"})
+    full(found, "low", priority=5)
+    # Queue g holds more than the other queue, so it comes later.
+    found.adds(pod("high", memory=MIB, priority=10, annotations={GROUP: "g"}), pod("other", memory=MIB))
+    found.adds(*(pod(f"large{at}", memory=MIB + 1 + at, priority=9) for at in range(3)))
+    # There is time for one search a minute, and by then each former one has rested.
+    for _ in range(6):
+        found.passes(61.0)
+    assert asks(found) == {"high": ["low"]}
+
+
 def test_nobody_is_asked_while_eight_are():
     found = world(*(node(f"n{at:02d}") for at in range(12)))
     full(found, *(f"low{at:02d}" for at in range(12)))
