@@ -1,4 +1,4 @@
-"""Shared cards: their fixed properties, what is in use on them, and the offer of those of a node."""
+"""Shared cards: their fixed properties, what is in use and free on them, and the offer of those of a node."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -7,10 +7,11 @@ from typing import Final, NamedTuple, TypeVar
 
 from core.errors import InvalidRequestError, quoted
 from core.model import Node
-from core.port.cards import Offer
+from core.port.cards import Hole, NodeRoom, Offer
 from core.port.refusals import PASSING, CardFault, Complaint, Reason
 from core.selection import Words
 from core.settings import DialectName
+from core.sharing import slices
 from core.sharing.slices import Layout, Slice, Templates
 from core.units import is_text, parse_amount
 from core.wire.hami_register import NO_CHARACTER
@@ -212,3 +213,90 @@ def misnamed(uuid: str, *, repeated: bool = False) -> str:
     if _SYNTAX.isdisjoint(uuid) and is_text(uuid):
         return ""
     return f"its id {quoted(uuid)} cannot be written into an assignment"
+
+
+def room(cards: Sequence[Card], *, several: bool, serves_full: bool) -> NodeRoom:
+    """Return the summary of a node's cards; those that can take nothing more have no room.
+
+    A cut card has room once for each slice of it that one container can get. several, serves_full: as in `Rules`.
+    """
+    idle = used = total = 0
+    kinds: list[Kind] = []
+    frees: list[int] = []
+    spares: list[int] = []
+    narrow: list[Sliced | Kind] | None = None
+    for card in cards:
+        fixed, used_slots, used_memory = card.fixed, card.used_slots, card.used_memory
+        used += used_memory
+        total += fixed.memory
+        if fixed.fault is not None or card.unread:
+            continue
+        if not used_slots:
+            idle += 1
+        kind, free = fixed.kind, fixed.memory - used_memory
+        if used_slots >= fixed.slots or (card.slices and slices.conflicting(card.slices)):
+            continue
+        spare, templates = fixed.cores - card.used_cores, kind.templates
+        if templates is not None and templates.counted:
+            # A template may need nothing of what else is counted.
+            at = templates.scarce
+            spare = max(spare if at < 0 else templates.counted[at] - card.counted[at], 0)
+        elif spare <= 0 and not serves_full:
+            # If all cores are promised, nothing is left, even for requests without cores.
+            continue
+        if kind.layout:
+            free, times = _free_slices(card, several=several)
+            if times and not several:
+                # What a share takes of such a card depends on the slices in use, not on what is free.
+                narrow = list(kinds) if narrow is None else narrow
+                narrow.append(Sliced(kind, slices.canonical(kind.layout, card.slices), used_memory, free))
+            kinds += [kind] * times
+            frees += [free] * times
+            spares += [spare] * times
+        elif free > 0:
+            if narrow is not None:
+                narrow.append(kind)
+            kinds.append(kind)
+            frees.append(free)
+            spares.append(spare)
+    return NodeRoom(idle, used * 1_000_000 // total if total else 0, kinds, frees, spares, narrow)
+
+
+def _free_slices(card: Card, *, several: bool) -> tuple[int, int]:
+    """Return (the memory for one more slice of *card*, which is cut; how many slices one container can get of it)."""
+    fixed, layout, taken = card.fixed, card.fixed.kind.layout, card.slices
+    free = fixed.memory - card.used_memory
+    if fixed.kind.slack:
+        largest = slices.largest_free(layout, taken)
+        free = max(free, largest.charge if largest is not None else 0)
+    if free <= 0:
+        return 0, 0
+    return free, min(fixed.slots - card.used_slots, slices.most(layout, taken)) if several else 1
+
+
+def holes(cards: Sequence[Card]) -> tuple[Hole, ...]:
+    """Return the free memory and cores of each card; none for a card that has no share left."""
+    return tuple([_hole(card) for card in cards])
+
+
+def _hole(card: Card) -> Hole:
+    fixed, kind = card.fixed, card.fixed.kind
+    is_open = fixed.fault is None and not card.unread and card.used_slots < fixed.slots
+    if card.slices and slices.conflicting(card.slices):
+        is_open = False
+    free = fixed.memory - card.used_memory if is_open else 0
+    return Hole(kind, free, fixed.memory, _spare_pct(card))
+
+
+def _spare_pct(card: Card) -> int:
+    """Return how much is left of what the card shares beside memory."""
+    fixed, kind = card.fixed, card.fixed.kind
+    if card.counted and kind.templates is not None:
+        spare_pct = 100
+        for at, total in enumerate(kind.templates.counted):
+            if total:
+                spare_pct = min(spare_pct, (total - card.counted[at]) * 100 // total)
+        return spare_pct
+    if kind.layout and slices.have_cores(kind.layout):
+        return 100
+    return (fixed.cores - card.used_cores) * 100 // max(fixed.cores, 1)

@@ -15,11 +15,10 @@ from core.settings import Policy, Tables
 from core.sharing import account, fit
 from core.sharing import card as _card
 from core.sharing import request as _request
-from core.sharing import rules as _rules
 from core.sharing.account import Assignment
 from core.sharing.card import Card
+from core.sharing.fit import Rules
 from core.sharing.request import Request, Resources, worded
-from core.sharing.rules import Rules
 
 
 class SharedCards(Dialect[Card, Request, Assignment]):
@@ -40,7 +39,7 @@ class SharedCards(Dialect[Card, Request, Assignment]):
     assignment_keys: frozenset[str] = frozenset()
     preferences: frozenset[str] = frozenset()
 
-    holes = staticmethod(_rules.holes)
+    holes = staticmethod(_card.holes)
     take = staticmethod(account.take)
     give_back = staticmethod(account.give_back)
 
@@ -103,16 +102,16 @@ class SharedCards(Dialect[Card, Request, Assignment]):
         return account.overcommitted(cards, self.rules.measures)
 
     def room(self, cards: Sequence[Card]) -> NodeRoom:
-        return _rules.room(self.rules, cards)
+        return _card.room(cards, several=self.rules.several, serves_full=self.rules.serves_full)
 
     def want(self, request: Request, kind: Hashable, policy: Policy) -> Want | None:
-        return _rules.want(self.rules, request, kind)
+        return fit.want(self.rules, request, kind)
 
     def bound(self, request: Request, policy: Policy) -> Bound:
         rules, width = self.rules, max([ask.number for ask in request.asks])
         if rules.prefers(request):
             return Bound(width, False, lambda idle: inf)
-        return Bound(width, _rules.bounded(request, policy), lambda idle: rules.idle_score(request, idle, policy))
+        return Bound(width, fit.bounded(request, policy), lambda idle: rules.idle_score(request, idle, policy))
 
     def packs(self, request: Request) -> bool:
         return not request.order.nodes

@@ -1,23 +1,223 @@
 """Which cards of a node a request gets, or why it gets none; all shared cards follow the same order of rules.
 
+`Rules` has what one dialect does differently from the others; each rule has the default that most dialects use. The
+bounds of a node's score follow from free amounts, what a request needs of them, and what is left of each card.
+
 Source: protocol reference, nvidia 3.3 to 3.6, 3.13; hami 4.3 to 4.8.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from core.port.cards import Hole, Placed
+from core.port.cards import Hole, Placed, Want
 from core.port.refusals import Reason, Shortfall
-from core.selection import ANY_CARD
+from core.selection import ANY_CARD, type_words
 from core.settings import CARD_POLICIES, Policy
-from core.sharing import order, slices
+from core.sharing import account, order, slices
 from core.sharing.account import Assignment, Entry, assigned, closed, record, take, with_slices
 from core.sharing.account import cut as cut_card
-from core.sharing.card import MIG, Card, Kind
+from core.sharing.card import MIG, Card, Kind, Measures, Sliced, holes
 from core.sharing.order import Linked, Rank, Ranking
-from core.sharing.request import ANY_ORDER, Ask, Request
-from core.sharing.rules import Rules, bounded, cores_of, holes, part, template
+from core.sharing.request import ANY_ORDER, EVEN, Ask, Order, Request
 from core.sharing.slices import Profile
+
+# How Volcano's scheduler compares cards: the fullest, or the one with the fewest shares.
+BY_USE: Final[Mapping[Policy, Ranking]] = {
+    Policy.BINPACK: lambda _, card: (-card.used_memory,),
+    Policy.SPREAD: lambda _, card: (card.used_slots,),
+}
+
+
+class Rules:
+    """The rules of a dialect for shared cards.
+
+    Attributes:
+        several: one container can get several slices of one card.
+        by_position: the cards of a container are written by position, whatever their rank.
+        measures: what is counted of cards.
+        apart: the containers of a pod get different cards; an init container can use those of another container.
+        on_one_card: the containers of a pod get the same one card, init containers too.
+        restricts: `restricted` says whether a card with shares takes another one.
+        chooses: `choose` says which of the cards that fit a container gets, and `unchosen` why none.
+        serves_full: `beside_full` says who may join a card of which all cores are promised.
+    """
+
+    several: bool = False
+    by_position: bool = False
+    measures: Measures = Measures()
+    apart: bool = False
+    on_one_card: bool = False
+    restricts: bool = False
+    chooses: bool = False
+    serves_full: bool = False
+
+    def beside_full(self, request: Request) -> bool:
+        """Return whether *request*, which asks for no cores, may join a card of which all cores are promised."""
+        return False
+
+    def restricted(self, card: Card, memory: int) -> str:
+        """Return why *card*, which has shares, must not serve another with *memory*, for people; "" if it may."""
+        return ""
+
+    def own_marks(self, request: Request) -> tuple[str, ...]:
+        """Return which marks of a pod are on its cards while its other containers get theirs; usually none."""
+        return ()
+
+    def choose(self, cards: Sequence[Card], slots: Sequence[int], ask: Ask, request: Request) -> Sequence[int] | None:
+        """Return which of *slots*, which fit and are in order, the container of *ask* gets; None if none."""
+        return slots[: ask.number] if len(slots) >= ask.number else None
+
+    def unchosen(self, cards: Sequence[Card], ask: Ask) -> tuple[Reason, str]:
+        """Return why `choose` returned None for *ask* although enough of *cards* fit, and a text about it."""
+        return Reason.RULE, ""
+
+    def counted(self, ask: Ask) -> tuple[int, str]:
+        """Return what *ask* counts, for people: how much of it each of its cards is, and the unit."""
+        return 1, "cards"
+
+    def refuse(self, card: Card, ask: Ask, request: Request) -> Reason | None:
+        """Return why *card* must not serve *ask*, None if it may; called if both have marks, or *ask* a template."""
+        return None
+
+    def shortfall(self, card: Card, ask: Ask, request: Request, reason: Reason) -> Shortfall | None:
+        """Return why *card* refused *ask* for *reason*; None to say it as all dialects do."""
+        return None
+
+    def groups(self, cards: Sequence[Card], ranked: Sequence[tuple[Rank, int]], request: Request) -> list[list[int]]:
+        """Return the slots of cards that fit in the order in which they are tried; one container has those of a group.
+
+        *ranked*: the slots with their ranks, in order.
+        """
+        return order.in_groups(cards, [slot for _, slot in ranked], request.order)
+
+    def together(self, cards: Sequence[Card], request: Request) -> str:
+        """Return a text for people on which cards can be one container's; "" if any can."""
+        return "of one NUMA node" if request.order.bound else ""
+
+    def ranking(self, wanted: Order, policy: Policy) -> Ranking | None:
+        """Return how cards compare; None if each container gets the first ones that fit, whatever else is asked."""
+        return order.ranking(wanted, policy)
+
+    def fullness(self, cards: Sequence[Card], entries: Sequence[Entry]) -> float:
+        """Return the score of a node on which a request gets *entries*, if free amounts bound it; see `Want`."""
+        return account.fullness(cards, entries)
+
+    def prefers(self, request: Request) -> bool:
+        """Return whether `preference` counts for *request*: nothing bounds it, so all changed nodes are judged."""
+        return False
+
+    def preference(self, cards: Sequence[Card], entries: Sequence[Entry], request: Request, word: str) -> float:
+        """Return what *entries* add to the score of a node if nodes compare by *word*, besides what is free."""
+        return 0.0
+
+    def bound(self, request: Request, kind: Kind, want: Want) -> Want:
+        """Return *want* of cards of *kind* with the bound of the score by `fullness`."""
+        return want
+
+    def score(self, cards: Sequence[Card], entries: Sequence[Entry], request: Request, policy: Policy) -> float:
+        """Return the score of a node on which *request* gets *entries*, if free amounts do not bound it."""
+        idle = sum([not card.used_slots and card.fixed.fault is None and not card.unread for card in cards])
+        return self.idle_score(request, idle, policy)
+
+    def idle_score(self, request: Request, idle: int, policy: Policy) -> float:
+        """Return the highest score of a node with *idle* idle cards, if free amounts do not bound it."""
+        asked = sum([ask.number for ask in request.asks])
+        match order.of_nodes(request.order, policy):
+            case order.SPREAD:
+                return 100.0 * min(idle, asked)
+            case order.BINPACK:
+                # Nodes whose numbers of idle cards have equal bit lengths tie; the rest of their use decides.
+                return 100.0 * asked / (1 + idle.bit_length())
+            case _:
+                return 0.0
+
+
+def want(rules: Rules, request: Request, kind: Hashable) -> Want | None:
+    """Return what *request* needs of cards of *kind*; None if such a card can never serve it."""
+    if isinstance(kind, Sliced):
+        return _want_of_sliced(rules, request, kind)
+    if not isinstance(kind, Kind) or not kind.serves_any(request.modes):
+        return None
+    if request.type and request.type != kind.type:
+        return None
+    if request.selection is not ANY_CARD and not request.selection.accepts_type(type_words(kind.type)):
+        return None
+    needs = [part(ask, kind, kind.memory) for ask in request.asks]
+    # Such a card may serve only the smallest of the containers.
+    least = min(needs)
+    if least > kind.memory + kind.slack:
+        return None
+    templates = kind.templates
+    if templates is None or templates.scarce < 0:
+        spare = min([cores_of(ask, kind) for ask in request.asks])
+    else:
+        at = templates.scarce
+        spare = min([cut.counted[at] if (cut := template(ask, kind)) is not None else 0 for ask in request.asks])
+    asked = sum([ask.number for ask in request.asks])
+    charge, times = max(needs), asked
+    if kind.layout:
+        sizes = slices.charges(kind.layout, least * kind.factor)
+        if not sizes:
+            return None
+        # The slice may be larger than the request, and the free amount may be reported as higher; see `room`.
+        charge = max(sizes) + kind.slack
+        if rules.several:
+            # Each slice of one card counts those before it as in use.
+            times = asked * (asked + 1) // 2
+    return rules.bound(request, kind, Want(least, spare, asked * kind.memory + times * charge, kind.memory))
+
+
+def _want_of_sliced(rules: Rules, request: Request, sliced: Sliced) -> Want | None:
+    """Return the same for MIG cards with known slices: their only score is that of the slice that they give."""
+    kind = sliced.kind
+    rough = want(rules, request, kind)
+    if rough is None or len(request.asks) > 1:
+        return rough
+    chosen = slices.choose(kind.layout, sliced.slices, rough.free * kind.factor)
+    if chosen is None or rough.free > sliced.free:
+        return None
+    after = sliced.used + sliced.free + chosen.profile.charge
+    return Want(sliced.free, rough.spare, request.asks[0].number * after, kind.memory)
+
+
+def part(ask: Ask, kind: Kind, memory: int) -> int:
+    """Return what *ask* takes of a card with *memory*, in register units; at least 1 for a percentage.
+
+    The whole of a cut card is its largest slice, if that is smaller than the card (nvidia S9, hami HN-7).
+    """
+    if not ask.percent:
+        return ask.memory
+    if (cut := template(ask, kind)) is not None:
+        return cut.charge
+    if ask.percent == 100 and kind.layout:
+        return min(memory, slices.largest_mib(kind.layout) // kind.factor)
+    return memory * ask.percent // 100 or 1
+
+
+def template(ask: Ask, kind: Kind) -> Profile | None:
+    """Return the template by which *ask* is cut on a card of *kind*; None without one."""
+    if ask.profile is None or kind.templates is None:
+        return None
+    return kind.templates.whole if ask.percent else ask.profile
+
+
+def cores_of(ask: Ask, kind: Kind) -> int:
+    """Return what *ask* takes of the cores of a card of *kind*; at least 1 of those that are asked for by percent."""
+    return max(kind.cores * ask.cores // 100, 1) if kind.by_share else ask.cores
+
+
+def bounded(request: Request, policy: Policy) -> bool:
+    """Return whether free amounts bound the score: one container asks, and the fullest card is preferred."""
+    wanted = request.order
+    if wanted is ANY_ORDER:
+        return policy is Policy.BINPACK and len(request.asks) == 1
+    return (
+        (wanted.nodes or str(policy)) == order.BINPACK
+        and order.policies_of(wanted, policy) == (order.BINPACK,)
+        and wanted.weights == EVEN
+        and len(request.asks) == 1
+    )
+
 
 _NO_ENDING: Final[frozenset[int]] = frozenset()
 _OTHER_CARD: Final = "the containers of the pod share one card, and it is another"

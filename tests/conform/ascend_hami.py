@@ -23,9 +23,9 @@ from core.errors import InvalidRequestError
 from core.model import NodeName, Phase
 from core.port.cards import Offer
 from core.port.handoff import Stamp
+from core.sharing.account import Unread, Written, encode_segments, segments_of
 from core.sharing.card import Card
 from core.sharing.request import Request
-from core.sharing.wire import Unread, Written, encode_segments, segments_of
 from core.units import MAX_INT32
 from core.wire.hami_register import Record as Registered
 from core.wire.hami_register import decode_whole_register

@@ -24,9 +24,9 @@ from core.port.handoff import Stamp
 from core.selection import CardSelection, decode_types
 from core.settings import Policy, Tables
 from core.sharing import order
+from core.sharing.account import Unread, Written, decode_segments, wire_text
 from core.sharing.card import HAMI_CORE, MIG, MODES, Card
 from core.sharing.request import Request
-from core.sharing.wire import Unread, Written, decode_segments, wire_text
 from core.units import MAX_INT32
 from core.wire import hami_register as register
 from core.wire import hami_reservations

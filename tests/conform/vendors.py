@@ -24,9 +24,9 @@ from core.port.handoff import Stamp
 from core.selection import CardSelection, decode_types
 from core.settings import Policy
 from core.sharing import order
+from core.sharing.account import Unread, Written, decode_segments
 from core.sharing.card import Card
 from core.sharing.request import Request, Resources
-from core.sharing.wire import Unread, Written, decode_segments
 from core.units import MAX_INT32
 from tests.conform.records import Record, demand, encoded, filled, node_of, pod_of, same, with_policy
 from tests.support.devices.vendors import TABLES

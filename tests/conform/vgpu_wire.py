@@ -17,10 +17,10 @@ from core.names import NO_USE_GPU_TYPE, USE_GPU_TYPE, VGPU_REGISTER
 from core.port.cards import Offer
 from core.port.refusals import Reason, Violation
 from core.selection import type_words
+from core.sharing.account import Written, encode_segments
 from core.sharing.card import HAMI_CORE, MIG, Card
 from core.sharing.request import Request
 from core.sharing.slices import profile_at
-from core.sharing.wire import Written, encode_segments
 from core.units import MAX_INT32, parse_amount
 from core.wire.vgpu_register import Record as RegisterRecord
 from core.wire.vgpu_register import decode_register

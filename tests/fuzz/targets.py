@@ -31,7 +31,7 @@ from core.errors import ConfigError, InvalidRequestError
 from core.groups import GroupKind
 from core.model import Container, Node, NodeName, Pod, PodUid
 from core.settings import Settings, Tables
-from core.sharing.wire import segments_of
+from core.sharing.account import segments_of
 from core.units import parse_amount, parse_count, parse_milli
 from core.wire import hami_register, mindcluster, vgpu_register
 from core.wire.config_maps import ReviewedConfigMap, decode_config_map, decode_config_map_edit

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from core.dialects.vgpu.dialect import Vgpu
 from core.dialects.vgpu.pods import decode_pod_devices
 from core.errors import InvalidRequestError
-from core.sharing.wire import Written, encode_segments
+from core.sharing.account import Written, encode_segments
 from core.wire.vgpu_register import decode_register
 from tests.support.devices.cards import TABLES, bound
 

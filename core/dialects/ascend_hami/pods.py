@@ -20,9 +20,9 @@ from core.port.handoff import InFlight, Stamp
 from core.port.refusals import Reason, Violation
 from core.selection import CardSelection
 from core.settings import Tables
+from core.sharing import account, slices
 from core.sharing import request as _request
-from core.sharing import slices, wire
-from core.sharing.account import Assignment, Entry
+from core.sharing.account import Assignment, Entry, Written
 from core.sharing.card import Card
 from core.sharing.request import (
     Ask,
@@ -35,7 +35,6 @@ from core.sharing.request import (
     uncounted_shares,
 )
 from core.sharing.slices import Profile
-from core.sharing.wire import Written
 from core.units import MAX_INT32, unit_already, with_article
 from core.warnings import AdmissionWarning, all_memory, limit_of, no_effect, with_runtime_class
 from core.wire.hami_reservations import templates
@@ -255,7 +254,7 @@ def held(pod: Pod, cards: Sequence[Card], tables: Tables) -> Held[Assignment] | 
     """Return what bound *pod* holds by its annotations, whoever bound it; None if they name no device."""
     if not pod.annotations:
         return None
-    words = [word for key, text in pod.annotations.items() if (word := keys.word_of(key)) and wire.names_any(text)]
+    words = [word for key, text in pod.annotations.items() if (word := keys.word_of(key)) and account.names_any(text)]
     if not words:
         return None
     chips = chips_of(tables)
@@ -286,7 +285,7 @@ def _of_chip(pod: Pod, cards: Sequence[Card], chip: AscendChip) -> Held[Assignme
         profile, counted = (WHOLE_CHIP, ()) if cut is None else (cut.name, cut.counted)
         return entry._replace(profile=profile, counted=counted), True
 
-    return wire.held(
+    return account.held(
         pod,
         cards,
         keys.allocated(chip.common_word),
@@ -328,7 +327,7 @@ def annotations(assignment: Assignment, stamp: Stamp, tables: Tables) -> Mapping
     # One object per device in the order of the segments (ascend 1.6).
     info = json.dumps([_told(one) for one in assignment.entries], separators=(",", ":"), ensure_ascii=False)
     more = {keys.runtime_info(word): info, keys.PREDICATE_TIME: str(stamp.now_s)}
-    return wire.bound(assigned, wire.wire_text(assignment, word), stamp) | more
+    return account.bound(assigned, account.wire_text(assignment, word), stamp) | more
 
 
 def _told(entry: Entry) -> dict[str, Any]:

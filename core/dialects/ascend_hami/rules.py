@@ -15,9 +15,9 @@ from core.settings import Policy
 from core.sharing import fit
 from core.sharing.account import Entry
 from core.sharing.card import Card, Kind
+from core.sharing.fit import Rules, template
 from core.sharing.order import Rank, Ranking
 from core.sharing.request import Ask, Order, Request
-from core.sharing.rules import Rules, template
 
 # What chips of one ring add to a node's score (ascend 4.8).
 _RING_BONUS: Final = 10

@@ -16,9 +16,9 @@ from core.port.refusals import Complaint, Reason
 from core.settings import DialectName, Policy
 from core.sharing.account import Entry
 from core.sharing.card import Card, Fixed, Kind, Measures, shared
+from core.sharing.fit import BY_USE, Rules
 from core.sharing.order import Ranking
 from core.sharing.request import Order, Request, Resources
-from core.sharing.rules import BY_USE, Rules
 from core.units import MAX_INT32, parse_amount, parse_count, parse_int64
 
 # No machine has more cards; a capacity beyond it is a mistake that would cost work.

@@ -20,7 +20,7 @@ from core.port.cards import Held
 from core.port.handoff import InFlight, Progress, Stamp
 from core.port.refusals import Reason, Violation
 from core.settings import Tables
-from core.sharing.account import Assignment, Entry, assigned
+from core.sharing.account import Assignment, Entry, assigned, later
 from core.sharing.card import Card
 from core.sharing.order import MUTEX
 from core.sharing.request import (
@@ -34,7 +34,6 @@ from core.sharing.request import (
     places_of,
     selection_of,
 )
-from core.sharing.wire import later
 from core.units import MAX_AMOUNT, parse_count, parse_int64, parse_memory
 from core.wire.reading import check_length
 

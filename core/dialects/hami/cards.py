@@ -26,7 +26,7 @@ from core.sharing.card import (
     registered,
     shared,
 )
-from core.sharing.rules import Rules
+from core.sharing.fit import Rules
 from core.sharing.slices import Group, Layout, Profile, Slice
 from core.units import listed
 from core.wire import hami_register as register

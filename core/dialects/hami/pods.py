@@ -16,8 +16,8 @@ from core.port.cards import Held
 from core.port.handoff import InFlight, Stamp
 from core.port.refusals import Violation
 from core.settings import Tables
-from core.sharing import order, wire
-from core.sharing.account import Assignment, Entry
+from core.sharing import account, order
+from core.sharing.account import Assignment, Entry, Written
 from core.sharing.card import MIG, MODES, Card
 from core.sharing.order import order_of, words
 from core.sharing.request import (
@@ -33,7 +33,6 @@ from core.sharing.request import (
     uncounted_shares,
 )
 from core.sharing.slices import Slice
-from core.sharing.wire import Written
 from core.units import FALSE, TRUE
 from core.warnings import AdmissionWarning, limit_of, no_effect, with_runtime_class
 from core.watched import CORE_POLICY, NVIDIA_DEVICES, TASK_PRIORITY, VOID
@@ -192,12 +191,12 @@ def held(pod: Pod, cards: Sequence[Card], tables: Tables) -> Held[Assignment] | 
         return entry, mode != MIG
 
     counts = (tables.of(HamiTable).named.cards,)
-    return wire.held(pod, cards, keys.ALLOCATED, counts, finish=finish, unread=unread)
+    return account.held(pod, cards, keys.ALLOCATED, counts, finish=finish, unread=unread)
 
 
 def annotations(assignment: Assignment, stamp: Stamp, tables: Tables) -> Mapping[str, str]:
     """What the Binding must carry; MIG instances are named only where there are some."""
-    found = wire.bound((keys.TO_ALLOCATE, keys.ALLOCATED), wire.wire_text(assignment, keys.NVIDIA), stamp)
+    found = account.bound((keys.TO_ALLOCATE, keys.ALLOCATED), account.wire_text(assignment, keys.NVIDIA), stamp)
     made = _instances(assignment)
     return {**found, keys.RESERVATIONS: reservations.encode(made)} if made else found
 

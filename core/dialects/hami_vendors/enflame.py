@@ -16,11 +16,10 @@ from core.port.handoff import Stamp
 from core.port.refusals import Reason, Shortfall
 from core.port.spec import CardLists
 from core.settings import DialectName
-from core.sharing.account import Assignment, Entry
+from core.sharing.account import Assignment, Entry, Written
 from core.sharing.card import Card, Measures
+from core.sharing.fit import Rules
 from core.sharing.request import Ask, Request, Resources
-from core.sharing.rules import Rules
-from core.sharing.wire import Written
 from core.units import MAX_INT32, is_text
 from core.wire.hami_register import Record, parsed
 

@@ -13,8 +13,8 @@ from core.settings import DialectName
 from core.sharing import order
 from core.sharing.account import Assignment, Entry
 from core.sharing.card import Card, Measures
+from core.sharing.fit import Rules
 from core.sharing.request import Ask, Request, Resources
-from core.sharing.rules import Rules
 
 # Cards are linked in eights: two wings of four, and each card with the one at its place in the other wing.
 _EIGHT: Final = 8

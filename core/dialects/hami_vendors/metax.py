@@ -19,8 +19,8 @@ from core.settings import DialectName
 from core.sharing import order
 from core.sharing.account import Assignment, Entry
 from core.sharing.card import Card
+from core.sharing.fit import Rules
 from core.sharing.request import Ask, Request, Resources, check_words
-from core.sharing.rules import Rules
 from core.units import BYTES_PER_MIB, MAX_INT32, TRUE, parse_amount, parse_count
 from core.wire.hami_register import Record, listed, parsed, record
 

@@ -10,8 +10,8 @@ from core.port.handoff import Stamp
 from core.port.spec import CardLists
 from core.settings import DialectName
 from core.sharing.account import Assignment
+from core.sharing.fit import Rules
 from core.sharing.request import Resources
-from core.sharing.rules import Rules
 
 # What a whole card has.
 _CORES: Final = 16

@@ -10,12 +10,11 @@ from core.port.handoff import Stamp
 from core.port.refusals import Reason, Shortfall
 from core.port.spec import CardLists
 from core.settings import DialectName
-from core.sharing.account import Assignment, Entry
+from core.sharing.account import Assignment, Entry, Written
 from core.sharing.card import Card, Kind, Measures
+from core.sharing.fit import Rules
 from core.sharing.request import Ask, Place, Request, Resources
-from core.sharing.rules import Rules
 from core.sharing.slices import UNKNOWN, Group, Profile, Slice
-from core.sharing.wire import Written
 from core.wire.hami_register import Record
 
 # Of a device for which containers ask by cores (VN-29).

@@ -18,8 +18,8 @@ from core.port.cards import CardWish, Held
 from core.port.handoff import InFlight, Progress, Stamp
 from core.port.refusals import Reason, Violation
 from core.selection import CardSelection
-from core.sharing import wire
-from core.sharing.account import Assignment, Entry, assigned
+from core.sharing import account
+from core.sharing.account import Assignment, Entry, Written, assigned
 from core.sharing.card import Card
 from core.sharing.order import order_of
 from core.sharing.request import (
@@ -33,7 +33,6 @@ from core.sharing.request import (
     uncounted_shares,
 )
 from core.sharing.slices import Profile
-from core.sharing.wire import Written
 from core.units import MAX_INT32, parse_count, parse_memory
 
 # Nobody but the user knows how many slices have so much memory (VN-27).
@@ -310,7 +309,7 @@ def held(vendor: Vendor, named: Resources, pod: Pod, cards: Sequence[Card]) -> H
         # Its plugin erases one of them, and some pods have only one.
         key = max(key, vendor.handoff.to_allocate, key=lambda one: pod.annotations.get(one, "").count(","))
     marks = vendor.wishes.marks(pod.annotations) if vendor.wishes.marks is not None else ()
-    found = wire.held(pod, cards, key, (named.cards,), finish=finish, marks=marks)
+    found = account.held(pod, cards, key, (named.cards,), finish=finish, marks=marks)
     if found is None and vendor.handoff.kubelet_chooses:
         # Another scheduler needs no annotation for them, and kubelet's account says how many are left.
         numbers = [(at, _number(named, one)) for at, one in enumerate((*pod.init_containers, *pod.containers))]
@@ -322,7 +321,7 @@ def held(vendor: Vendor, named: Resources, pod: Pod, cards: Sequence[Card]) -> H
 def annotations(vendor: Vendor, named: Resources, assignment: Assignment, stamp: Stamp) -> Mapping[str, str]:
     """Return what the Binding must carry."""
     keys = [key for key in (vendor.handoff.allocated, vendor.handoff.to_allocate) if key]
-    found = wire.bound(keys, text(vendor, assignment), stamp)
+    found = account.bound(keys, text(vendor, assignment), stamp)
     if vendor.handoff.told is not None:
         found.update(vendor.handoff.told(assignment, stamp, named))
     return found
@@ -332,7 +331,7 @@ def text(vendor: Vendor, assignment: Assignment) -> str:
     """Return *assignment* as it is written."""
     if vendor.handoff.codec is not None:
         assignment = assignment._replace(entries=tuple(map(vendor.handoff.codec.written, assignment.entries)))
-    return wire.wire_text(assignment, vendor.word, vendor.cards.whole)
+    return account.wire_text(assignment, vendor.word, vendor.cards.whole)
 
 
 def in_flight(vendor: Vendor, named: Resources, pod: Pod) -> InFlight | None:

@@ -10,8 +10,8 @@ from core.port.spec import CardLists
 from core.settings import DialectName
 from core.sharing import order
 from core.sharing.card import Card
+from core.sharing.fit import Rules
 from core.sharing.request import Ask, Request
-from core.sharing.rules import Rules
 from core.wire.hami_register import Record
 
 

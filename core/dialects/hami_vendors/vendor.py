@@ -13,11 +13,10 @@ from core.port.handoff import Stamp
 from core.port.refusals import Violation
 from core.port.spec import CardLists
 from core.settings import DialectName
-from core.sharing.account import Assignment, Entry
+from core.sharing.account import Assignment, Entry, Written
 from core.sharing.card import Card, Kind, Measures
+from core.sharing.fit import Rules
 from core.sharing.request import Ask, Place, Request, Resources
-from core.sharing.rules import Rules
-from core.sharing.wire import Written
 from core.wire.hami_register import Record
 
 _RULES: Final = Rules()
@@ -74,7 +73,7 @@ def _nothing(record: Record) -> str:
 class Codec(NamedTuple):
     """What an entry of an assignment says, where that is not what the card loses.
 
-    written: an entry as it is written. read: completes an entry of a pod as *wire.Finish*. told: what an assignment
+    written: an entry as it is written. read: completes an entry of a pod as *account.Finish*. told: what an assignment
     needs to know of a card.
     """
 

@@ -34,8 +34,8 @@ from core.port.cards import Held
 from core.port.handoff import InFlight, Progress, Stamp
 from core.port.refusals import Violation
 from core.settings import Tables
+from core.sharing.account import later
 from core.sharing.request import Figures, cards_at_start, containers_of
-from core.sharing.wire import later
 from core.units import counted
 from core.warnings import AdmissionWarning, no_effect
 

@@ -27,9 +27,10 @@ from core.port.handoff import InFlight, Progress, Stamp
 from core.port.refusals import Reason, Shortfall, Violation
 from core.selection import type_words
 from core.settings import Policy, Tables
-from core.sharing import wire
-from core.sharing.account import Assignment, Entry, assigned, fullness, take
+from core.sharing import account
+from core.sharing.account import Assignment, Entry, Unread, Written, assigned, entries, fullness, later, take
 from core.sharing.card import HAMI_CORE, MIG, MODES, Card
+from core.sharing.fit import BY_USE, Rules
 from core.sharing.order import Ranking
 from core.sharing.request import (
     Ask,
@@ -43,9 +44,7 @@ from core.sharing.request import (
     selection_of,
     uncounted_shares,
 )
-from core.sharing.rules import BY_USE, Rules
 from core.sharing.slices import UNKNOWN, Slice, choose, profile_at
-from core.sharing.wire import Unread, Written, entries, later
 from core.units import MAX_INT32, parse_int64, parse_memory
 from core.warnings import AdmissionWarning, all_memory, another_effect, limit_of, little_memory, no_effect
 from core.wire.reading import check_length
@@ -342,7 +341,7 @@ def held(pod: Pod, cards: Sequence[Card], tables: Tables) -> Held[Assignment] | 
         return Held(assignment=Assignment(0, (), ()), closes=f"pod {pod.key}: {error}")
     if not any(segments):
         return None
-    listed = wire.listed(pod, cards, _FIELD, segments, range(len(segments)), finish=_finish)
+    listed = account.listed(pod, cards, _FIELD, segments, range(len(segments)), finish=_finish)
     marks = marks_of(group_of(pod), matched_rules(pod, tables))
     found = assigned(len(segments), listed.entries, marks=marks, unread=listed.unread)
     if marks and not all(one.memory or one.cores for one in found.charges):
@@ -370,7 +369,7 @@ def _finish(at: int, device: int, one: Written, entry: Entry, card: Card | None)
 def annotations(assignment: Assignment, stamp: Stamp, tables: Tables) -> Mapping[str, str]:
     """What the Binding must carry for the plugin to find this pod; later containers' segments are kept back."""
     # Segments up to the last container with a card (S24), parted by semicolons.
-    text = wire.wire_text(assignment, "NVIDIA").removesuffix(";")
+    text = account.wire_text(assignment, "NVIDIA").removesuffix(";")
     first = next((place for place, segment in enumerate(text.split(";")) if segment), -1)
     shown, queue = _split(text, first)
     found = {

@@ -6,9 +6,8 @@ from core.dialects.vgpu.cards import layout_of
 from core.dialects.vgpu.pods import decode_pod_devices, decode_slice_id, devices_left
 from core.dialects.vgpu.table import VgpuTable
 from core.errors import InvalidRequestError
-from core.sharing.account import Entry
+from core.sharing.account import Entry, Unread, Written
 from core.sharing.slices import Slice, choose, profile_at
-from core.sharing.wire import Unread, Written
 from core.wire.vgpu_register import decode_register
 from tests.support.devices.cards import A100, A100_LAYOUTS, record
 
