@@ -12,7 +12,7 @@ from enum import StrEnum
 from typing import Any, Final
 
 from core.catalog import Catalog
-from core.constraints.every import NOTHING_HELD
+from core.constraints.constraint import NOTHING_HELD
 from core.constraints.resource_claims import closed_by_claims
 from core.ledger import Ledger
 from core.model import Node, NodeName, Pod, PodUid

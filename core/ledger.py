@@ -12,8 +12,8 @@ from typing import Any, Final, NamedTuple, TypeVar
 from core import nodefit
 from core.catalog import Catalog, Words
 from core.claims import Use
-from core.constraints.constraint import ChangeLog, Constraint, Signatures
-from core.constraints.every import Constraints, every
+from core.constraints.constraint import ChangeLog, Constraint, Constraints, Signatures
+from core.constraints.every import every
 from core.constraints.images import Images
 from core.constraints.resource_claims import closed_by_claims
 from core.constraints.topology.counting import Topology

@@ -10,8 +10,7 @@ from typing import Any, Final, NamedTuple, Protocol
 from core import names, nodefit
 from core.cardless import card_of
 from core.catalog import Catalog
-from core.constraints.constraint import Signatures
-from core.constraints.every import NOTHING_HELD, Constraints, Held
+from core.constraints.constraint import NOTHING_HELD, Constraints, Held, Signatures
 from core.errors import InvalidRequestError
 from core.model import Node, Pod
 from core.nodefit import Amounts, NodeFacts

@@ -19,7 +19,7 @@ from controller.deciding.prebind import PreBind
 from controller.deciding.reserve import Reservations
 from controller.deciding.score import Nowhere, select_node
 from controller.handing_over.collision import CollisionKey
-from core.constraints.every import is_among
+from core.constraints.constraint import is_among
 from core.errors import NodeInvariantError
 from core.groups import group_of
 from core.ledger import Placement

@@ -8,7 +8,8 @@ import pytest
 
 from controller.reporting.audit import REASONS
 from controller.reporting.configuration import ConfigurationReason
-from core.constraints.every import Constraints, every
+from core.constraints.constraint import Constraints
+from core.constraints.every import every
 from core.constraints.topology.counting import Topology
 from core.constraints.volumes import ClaimVolumes, Needs, Volumes
 from core.explaining import refusal

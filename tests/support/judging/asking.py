@@ -1,7 +1,7 @@
 """What pods ask by constraints, for shapes that tests make without a pod."""
 
-from core.constraints.constraint import AskedConstraints
-from core.constraints.every import Constraints, every
+from core.constraints.constraint import AskedConstraints, Constraints
+from core.constraints.every import every
 from core.constraints.topology.counting import Topology
 from core.constraints.volumes import NO_NEEDS, Volumes
 from core.model import Container, NodeConstraints, Pod, PodUid

@@ -9,8 +9,8 @@ from controller.deciding.lifecycle import storage_event
 from controller.deciding.queue import Requeue
 from core import audit
 from core.catalog import standard_catalog
-from core.constraints.constraint import Constraint, Obstacle, ReadScope
-from core.constraints.every import Constraints, every
+from core.constraints.constraint import Constraint, Constraints, Obstacle, ReadScope
+from core.constraints.every import every
 from core.explaining import explain
 from core.explaining.refusal import refusal_on
 from core.ledger import Ledger

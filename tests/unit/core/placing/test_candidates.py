@@ -9,7 +9,7 @@ from random import Random
 import pytest
 
 from core.catalog import standard_catalog
-from core.constraints.every import Constraints
+from core.constraints.constraint import Constraints
 from core.ledger import Ledger
 from core.model import Container, Node, NodeConstraints, NodeName, Pod, PodUid, Toleration
 from core.placing.candidates import Candidates
