@@ -1,31 +1,27 @@
-"""Takes what the watches show of nodes and pods, and the outcomes of actions, and updates the cluster state.
+"""Takes what the watches show of pods, and the outcomes of actions, and updates the cluster state.
 
 All code in `controller/deciding` is synchronous and runs in one task. Anything that needs the outside is an action;
 `act` performs it, and the outcome comes back as a call. No pod is decided while a write for it is unsettled.
 """
 
-from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
 from functools import partial
-from math import inf
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
-from controller.actions import Clear, target_of
-from controller.deciding.bind import Binder, NodeLocks, Outcomes
+from controller.actions import Clear, Fence, ReadPod, target_of
+from controller.deciding.bind import Binder, PluginGate
 from controller.deciding.cluster import ClusterState
 from controller.deciding.cycle import Chore, Cycle
-from controller.deciding.lifecycle import UNSETTLED, Entry, Stage, Told, UndefinedEventError
-from controller.deciding.pending import Pending, holds_the_same, is_served
-from controller.deciding.permit import PluginGate
+from controller.deciding.lifecycle import UNSETTLED, AttemptState, Entry, News, Stage, Told, UndefinedEventError
+from controller.deciding.nodes import SLICE, NodeLocks, Nodes, sliced
+from controller.deciding.pending import FIRST_REST_S, Pending, holds_the_same, is_served
 from controller.deciding.prebind import Claims, PreBind
 from controller.deciding.preempt import Preempting
 from controller.deciding.reserve import Reservations
-from controller.documents import Documents
 from controller.grouping.by_name import ByName
 from controller.grouping.enqueue import Enqueue, Jobs
 from controller.grouping.groups import Groups
 from controller.handing_over.closed_nodes import is_by_topology, remedy_of, turned_away
-from controller.handing_over.registers import STEADY_S, Flaps, Heartbeats, JoiningNodes, Registers
 from controller.handing_over.vanished import Vanished
 from controller.metrics import Metrics
 from controller.scheduler_names import VOLCANO
@@ -34,212 +30,177 @@ from core.constraints.resource_claims import Uses
 from core.groups import GroupKey, group_of
 from core.history.pods import Life, What
 from core.kueue import POD_SET
-from core.model import Node, NodeName, Phase, Pod, PodUid
+from core.model import NodeName, Phase, Pod, PodUid
 from core.port.handoff import Progress
-from core.port.refusals import Complaint
-from core.port.spec import ConfigMapPlace
-from core.settings import DialectName, Settings, Tables
-from core.waiting import code_in
-from core.wire.config_maps import ConfigMap
+from core.settings import Settings, Tables
+from core.waiting import Cause, Wait, code_in
 from core.wire.policies import Namespace
 from kube.objects import is_newer
 
-# The number of items after which other tasks run.
-SLICE: Final = 32
-_LOOK_S: Final = 5.0
+_T = TypeVar("_T")
+_NOT_SAID: Final = "the API server neither binds this pod nor gives a reason; the pod is retried"
+
+
+class Outcomes:
+    """Takes the outcomes of Bindings, and settles those that are unknown, by the rules of `lifecycle.ATTEMPTS`."""
+
+    def __init__(self, cluster: ClusterState, reservations: Reservations, pending: Pending, locks: NodeLocks) -> None:
+        self._cluster: Final = cluster
+        self._reservations: Final = reservations
+        self._pending: Final = pending
+        self._locks: Final = locks
+
+    # ------------------------------------------------------------------ answers
+
+    def bound(self, uid: PodUid, attempt: int) -> None:
+        """The Binding was written."""
+        entry = self._waiting_for(uid, attempt, AttemptState.SENT)
+        if entry is not None:
+            self._cluster.sent.hear(uid, News.ACCEPTED)
+            self._cluster.queue.written(entry)
+
+    def refused(self, uid: PodUid, attempt: int, *, rest_s: float = 0.0, wait: Wait | None = None) -> None:
+        """Release the pod and queue it again, because its Binding was certainly not written.
+
+        Args:
+            uid: the pod.
+            attempt: the number of the Binding.
+            rest_s: the minimum back-off.
+            wait: what to report to the user, if a retry will not help.
+        """
+        entry = self._waiting_for(uid, attempt, AttemptState.SENT)
+        if entry is not None:
+            self._cluster.queue.failed(entry)
+            self._cluster.sent.hear(uid, News.REFUSED)
+            self._release(entry, rest_s=rest_s, wait=wait)
+        self._let_vanish(uid)
+
+    def contradicted(self, uid: PodUid, attempt: int) -> None:
+        """Read the pod, because a 404 or 409 shows that it has changed, perhaps by an earlier Binding of its own."""
+        entry = self._waiting_for(uid, attempt, AttemptState.SENT)
+        if entry is not None:
+            self._doubt(entry, None, delay_s=0.0)
+        self._let_vanish(uid)
+
+    def _let_vanish(self, uid: PodUid) -> None:
+        """Take the pod out of flight if it is gone: without a Binding, kubelet never heard of it."""
+        if self._cluster.queue.get(uid) is None:
+            self._cluster.handoff.withdraw(uid, self._cluster.clock())
+
+    def lost(self, uid: PodUid, attempt: int, error: str) -> None:
+        """Keep everything reserved, because the Binding may have been written, and read the pod."""
+        entry = self._waiting_for(uid, attempt, AttemptState.SENT)
+        if entry is not None and entry.placement is not None:
+            text = f"it is not known whether the API server has bound this pod to {entry.placement.node}: {error}"
+            self._doubt(entry, Wait(Cause.SCHEDULER_ERROR, text), delay_s=FIRST_REST_S)
+
+    def _doubt(self, entry: Entry, wait: Wait | None, *, delay_s: float) -> None:
+        self._cluster.queue.failed(entry)
+        self._cluster.sent.hear(entry.pod.uid, News.LOST)
+        self._cluster.queue.doubt(entry, wait)
+        if entry.newest is None or not self._release_if_passed(entry, entry.newest):
+            self._read(entry, delay_s)
+
+    def _read(self, entry: Entry, delay_s: float) -> None:
+        delay_s = max(delay_s, self._pending.rest_s(entry))
+        self._cluster.actions.append(ReadPod(pod=target_of(entry.pod), attempt=entry.attempt, delay_s=delay_s))
+
+    def mistrust(self, entry: Entry) -> None:
+        """Read a pod whose recorded state is wrong; a Binding that was sent for it counts as unknown."""
+        self._cluster.queue.mistrust(entry)
+        if self._cluster.sent.state(entry.pod.uid) is AttemptState.SENT:
+            self._cluster.sent.hear(entry.pod.uid, News.LOST)
+        self._read(entry, FIRST_REST_S)
+
+    def _waiting_for(self, uid: PodUid, attempt: int, *states: AttemptState) -> Entry | None:
+        """Return the entry that waits for this answer; None if it is settled already, or the pod is gone."""
+        entry = self._cluster.queue.get(uid)
+        if entry is None or entry.attempt != attempt or self._cluster.sent.state(uid) not in states:
+            return None
+        return entry
+
+    # ------------------------------------------------------------------ what watches and reads show
+
+    def seen(self, entry: Entry, pod: Pod) -> None:
+        """Note a pod without a node whose Binding is unsettled; it counts once the outcome is known."""
+        self._cluster.queue.note(entry, pod)
+        if entry.stage is Stage.SETTLING:
+            self._release_if_passed(entry, pod)
+
+    def _release_if_passed(self, entry: Entry, pod: Pod) -> bool:
+        """Release the pod if *pod*, on no node, shows that its Binding can no longer be written; return whether."""
+        uid = pod.uid
+        if self._cluster.sent.state(uid) is None or not is_newer(pod.resource_version, self._cluster.sent.version(uid)):
+            return False
+        self._cluster.sent.hear(uid, News.PASSED)
+        self._release(entry)
+        return True
+
+    def read(self, uid: PodUid, attempt: int, pod: Pod) -> None:
+        """Settle an attempt by *pod*, without a node, as the API server returned it after the answer was lost."""
+        entry = self._cluster.queue.get(uid)
+        if entry is None or entry.stage is not Stage.SETTLING or entry.attempt != attempt:
+            return  # the mirror has settled it meanwhile
+        state = self._cluster.sent.state(uid)
+        self._cluster.queue.note(entry, pod)
+        if state is None:
+            self._release(entry)
+        elif pod.resource_version != self._cluster.sent.version(uid):
+            self._cluster.sent.hear(uid, News.PASSED)
+            self._release(entry)
+        elif state is AttemptState.UNKNOWN:
+            self._cluster.sent.hear(uid, News.READ_OPEN)
+            self._fence(entry, pod)
+        else:
+            self._unfenced(entry)  # the fence changed nothing
+
+    def read_again(self, uid: PodUid, attempt: int) -> None:
+        """Read the pod again, because the last read was older than what is known."""
+        entry = self._cluster.queue.get(uid)
+        if entry is not None and entry.stage is Stage.SETTLING and entry.attempt == attempt:
+            self._read(entry, FIRST_REST_S)
+
+    def _fence(self, entry: Entry, pod: Pod) -> None:
+        wait = entry.wait or Wait(Cause.SCHEDULER_ERROR, _NOT_SAID)
+        self._cluster.actions.append(
+            Fence(
+                pod=target_of(pod),
+                attempt=entry.attempt,
+                version=pod.resource_version,
+                wait=wait,
+                first=entry.told is None,
+            )
+        )
+
+    def fenced(self, uid: PodUid, attempt: int, pod: Pod) -> None:
+        """Settle an attempt by *pod*, as it is since its condition was written."""
+        entry = self._waiting_for(uid, attempt, AttemptState.FENCING)
+        if entry is not None:
+            self._cluster.tell(entry, Told(text=pod.scheduled_message, at_s=self._cluster.clock()))
+            self.read(uid, attempt, pod)
+
+    def not_fenced(self, uid: PodUid, attempt: int) -> None:
+        """Read the pod again, because its condition may not have been written."""
+        entry = self._waiting_for(uid, attempt, AttemptState.FENCING)
+        if entry is not None:
+            self._unfenced(entry)
+
+    def _unfenced(self, entry: Entry) -> None:
+        self._cluster.queue.failed(entry)
+        self._cluster.sent.hear(entry.pod.uid, News.LOST)
+        self._read(entry, FIRST_REST_S)
+
+    def _release(self, entry: Entry, *, rest_s: float = 0.0, wait: Wait | None = None) -> None:
+        """Release what a dead attempt had reserved, and continue with the pod as it is now."""
+        self._locks.withdraw(entry)
+        self._reservations.take_back(entry)
+        self._pending.settled(entry, rest_s=rest_s, wait=wait)
+
+
 _CHANGED: Final = (
     "delete the pod, and check who may write assignments: its annotations name other cards than it was bound with, and "
     "it still counts on those"
 )
-
-_T = TypeVar("_T")
-
-
-def _sliced(step: Callable[[_T], None], items: Iterable[_T]) -> Iterator[None]:
-    """Call *step* for each of *items*; yields between slices."""
-    for at, one in enumerate(items):
-        step(one)
-        if at % SLICE == 0:
-            yield
-
-
-class Nodes:
-    """Updates the ledger's nodes from the watch, and with what is known besides; a chore.
-
-    Attributes:
-        complaints: why nodes are set aside, for all dialects or some.
-        flaps: cards that repeatedly become unhealthy.
-    """
-
-    def __init__(self, cluster: ClusterState, locks: NodeLocks, vanished: Vanished) -> None:
-        self.complaints: Final[dict[NodeName, tuple[Complaint, ...]]] = {}
-        self.flaps: Final = Flaps()
-        self._cluster: Final = cluster
-        self._locks: Final = locks
-        self._vanished: Final = vanished
-        catalog = cluster.ledger.catalog
-        self._documents: Final = Documents(catalog)
-        self._heartbeats: Final = Heartbeats(catalog, cluster.handoff.set_blind)
-        self._joining: Final = JoiningNodes(cluster.ledger, cluster.wall)
-        self._registers: Final = Registers(catalog, self._tell_alternating)
-        self._looked_s = cluster.clock()
-        # The cards of each node that were ever healthy, by dialect.
-        self._known: Final[dict[NodeName, dict[DialectName, frozenset[str]]]] = {}
-
-    def replaced(self, nodes: Sequence[Node]) -> Iterator[None]:
-        """Replace all nodes; yields between slices."""
-        for _ in _sliced(self.changed, nodes):
-            self._cluster.search.keep_up()
-            yield
-        names = {node.name for node in nodes}
-        yield from _sliced(self.gone, [name for name in self._cluster.ledger.states if name not in names])
-
-    def changed(self, node: Node) -> None:
-        """A node appeared or changed."""
-        old = self._cluster.ledger.node(node.name)
-        if old is not None and old.resource_version == node.resource_version and old.resource_version:
-            return
-        self._set_node(self._as_it_counts(node))
-
-    def _as_it_counts(self, node: Node) -> Node:
-        """Return *node* as it counts: with documents about it, older registers, and the state of its plugins."""
-        now_s = self._cluster.clock()
-        documents = self._documents.of(node.name)
-        node = self._joining.shown(self._heartbeats.shown(self._registers.shown(node, now_s), now_s), now_s)
-        unserved = self._cluster.handoff.plugins.unserved(node.name)
-        if documents or unserved:
-            node = replace(node, documents=documents or node.documents, unserved=unserved)
-        return node
-
-    def _change(self, name: NodeName, **changes: Any) -> None:
-        """Read a known node again, because something besides its object has changed."""
-        node = self._cluster.ledger.node(name)
-        if node is not None:
-            self._set_node(replace(node, **changes))
-
-    def next_s(self) -> float:
-        """Return when to look next, monotonic; at once, if a plugin is back."""
-        return -inf if self._cluster.handoff.plugins.returned else self._looked_s + _LOOK_S
-
-    def look(self, now_s: float) -> None:
-        """Read nodes again for which time matters: stale heartbeats, settled registers, cards that stayed healthy."""
-        self._looked_s = now_s
-        for name in self.flaps.end(now_s):
-            self._cluster.ledger.keep_out(name, self.flaps.unsteady(name))
-        for node in self._registers.steady(now_s):
-            self._set_node(self._as_it_counts(node))
-        for node in (*self._heartbeats.stale(self._cluster.ledger.node, now_s), *self._joining.settled(now_s)):
-            self._set_node(node)
-        plugins = self._cluster.handoff.plugins
-        for name in (*plugins.look(now_s), *plugins.returned):
-            self._change(name, unserved=plugins.unserved(name))
-        plugins.returned.clear()
-
-    def _set_node(self, node: Node) -> None:
-        before = self._cluster.ledger.node(node.name)
-        offers = self._cluster.ledger.offered(node.name) if before is not None else {}
-        changed = self._cluster.ledger.set_node(node)
-        if changed:
-            self._joining.counted(node.name)
-            self._came_back(node.name, offers)
-        with_cards = [which for which, cards in self._cluster.ledger.offered(node.name).items() if cards]
-        self._cluster.handoff.plugins.needed(node.name, with_cards, self._cluster.clock())
-        if before is None:
-            self._vanished.returned(node.name, self._cluster.clock())
-        if before is None or before.annotations != node.annotations:
-            self._locks.tend(node.name)
-            if before is not None:
-                self._locks.let_in(node.name)
-        if not changed:
-            return
-        complaints = self._cluster.ledger.states[node.name].complaints
-        if complaints != self.complaints.get(node.name, ()):
-            self._complain(node, complaints)
-
-    def _well(self, offers: Mapping[DialectName, tuple[Any, ...]]) -> dict[DialectName, frozenset[str]]:
-        """Return the healthy cards of *offers* by dialect: their names, or their positions if they have none."""
-        found = {}
-        for which, cards in offers.items():
-            well = self._cluster.ledger.catalog.dialects[which].well(cards)
-            found[which] = frozenset(str(at) for at in range(len(cards))) if well is None else well
-        return found
-
-    def _came_back(self, name: NodeName, offers: Mapping[DialectName, tuple[Any, ...]]) -> None:
-        """Let a node rest for dialects whose cards came back, because then the plugin has restarted.
-
-        *offers*: its cards before. If only some of them came back and cards have names, these cards may be kept out.
-        """
-        before = self._well(offers)
-        known, now_s = self._known.setdefault(name, {}), self._cluster.clock()
-        unsteady = self.flaps.unsteady(name)
-        for which, cards in self._well(self._cluster.ledger.offered(name)).items():
-            back = (cards & known.get(which, frozenset())) - before.get(which, frozenset())
-            known[which] = known.get(which, frozenset()) | cards
-            if back:
-                has_names = self._cluster.ledger.catalog.dialects[which].well(()) is not None
-                single = bool(offers.get(which)) and has_names
-                self._cluster.handoff.cooldown.returned(name, which, now_s, longer=not single)
-                if single:
-                    self.flaps.returned(name, which, back, now_s)
-        kept_out = self.flaps.unsteady(name)
-        if kept_out != unsteady:
-            self._cluster.ledger.keep_out(name, kept_out)
-
-    def _complain(self, node: Node, complaints: tuple[Complaint, ...]) -> None:
-        known = self.complaints.pop(node.name, ())
-        if complaints:
-            self.complaints[node.name] = complaints
-        for one in complaints:
-            if one not in known:
-                self._announce(node.name, one)
-
-    def _announce(self, name: NodeName, one: Complaint) -> None:
-        told = f"{one.dialect}: {one.field}: {one.problem}"
-        if not one.closes:
-            self._cluster.announce_node(name, "CordonIgnored", told)
-            return
-        message = f"{told}; nothing new is placed there until this is repaired"
-        self._cluster.announce_node(name, "CardsUnusable", message)
-
-    def _tell_alternating(self, node: Node, dialect: DialectName) -> None:
-        message = (
-            f"{dialect}: restart the device plugin's pod on this node: the plugin alternates between two registers, "
-            f"and the smaller figures of each card count until one register has stayed for {STEADY_S / 60:.0f} minutes"
-        )
-        self._cluster.announce_node(node.name, "RegisterAlternates", message)
-
-    def announce_anew(self) -> None:
-        """Report all complaints, including those that were reported before."""
-        for name, complaints in self.complaints.items():
-            for one in complaints:
-                self._announce(name, one)
-
-    def documents_replaced(self, place: ConfigMapPlace, maps: Sequence[ConfigMap]) -> Iterator[None]:
-        """Replace all ConfigMaps about nodes at *place*."""
-        return _sliced(self._documents_changed, self._documents.replace(place, maps))
-
-    def documents_changed(self, place: ConfigMapPlace, found: ConfigMap, *, gone: bool = False) -> Iterator[None]:
-        """Take a ConfigMap about nodes that is new, changed, or *gone*."""
-        return _sliced(self._documents_changed, self._documents.change(place, found, gone=gone))
-
-    def _documents_changed(self, name: NodeName) -> None:
-        self._change(name, documents=self._documents.of(name))
-
-    def gone(self, name: NodeName) -> None:
-        """A node is deleted."""
-        self._joining.leaves(name)
-        self._cluster.search.kinds.leaves(name)
-        if self._cluster.ledger.remove_node(name):
-            self._cluster.requeue.tell_anew()
-        if name in self._cluster.handoff.unwatched:
-            self._vanished.absent(name, self._cluster.clock())
-        self._cluster.handoff.node_gone(name)
-        self._locks.gone(name)
-        self._heartbeats.forget(name)
-        self._registers.forget(name)
-        self._known.pop(name, None)
-        self.flaps.forget(name)
-        self.complaints.pop(name, None)
 
 
 class Scheduler:
@@ -358,7 +319,7 @@ class Scheduler:
                 yield
         uids = {pod.uid for pod in pods}
         yield
-        yield from _sliced(self.pod_gone, [uid for uid in self._seen if uid not in uids])
+        yield from sliced(self.pod_gone, [uid for uid in self._seen if uid not in uids])
         if self._listed_s is None:
             self._listed_s = self.cluster.clock()
         if went_back:
@@ -561,7 +522,7 @@ class Scheduler:
     def announce_anew(self) -> Iterator[None]:
         """Report all present problems, including those reported before; yields between slices."""
         self.nodes.announce_anew()
-        yield from _sliced(self._warn_anew, list(self.cluster.carded.values()))
+        yield from sliced(self._warn_anew, list(self.cluster.carded.values()))
 
     def _warn_anew(self, pod: Pod) -> None:
         holding = self.cluster.ledger.holding(pod.uid)
@@ -693,12 +654,12 @@ class Scheduler:
         self.binder.locks.configure(settings)
         self.cluster.handoff.configure(tables, settings)
         self._govern(self.cluster, settings)
-        yield from _sliced(
+        yield from sliced(
             partial(self._guarded, self._reread),
             [entry for entry in self.cluster.queue if entry.stage not in UNSETTLED],
         )
-        yield from _sliced(self._rebook, list(self.cluster.carded.values()))
-        yield from _sliced(self._take_up, self.pending.named())
+        yield from sliced(self._rebook, list(self.cluster.carded.values()))
+        yield from sliced(self._take_up, self.pending.named())
         self.cluster.requeue.hear_of_all()
 
     def _govern(self, cluster: ClusterState, settings: Settings) -> None:

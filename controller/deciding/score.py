@@ -1,7 +1,7 @@
 """Filter and score: keeps the cluster ordered for each shape, and finds the best node of a pod.
 
 Ordering a large cluster for a new shape takes long, so it is done in slices, between which other tasks run. Nothing is
-reserved here; `cycle` and `permit` reserve and send what these functions return, without a pause in between.
+reserved here; `cycle` and `bind` reserve and send what these functions return, without a pause in between.
 
 A policy that packs keeps nodes and cards idle. But a device plugin serves one pod at a time, so all nodes in use may be
 busy for a moment, and taking an idle node at once would spread the pods. So a pod waits for a node in use. The limit is

@@ -126,8 +126,8 @@ BROKEN = {
         {"forgotten"},
     ),
     "a refused pod is never retried": (
-        "refused = controller.deciding.bind.Outcomes.refused\n"
-        "controller.deciding.bind.Outcomes.refused = "
+        "refused = controller.deciding.scheduler.Outcomes.refused\n"
+        "controller.deciding.scheduler.Outcomes.refused = "
         "lambda *args, **more: refused(*args, **{**more, 'rest_s': 1e9})",
         ["a Binding is refused"],
         {"forgotten"},
@@ -187,7 +187,7 @@ def twin(*arguments, breaks=""):
         "import core.constraints.every, core.constraints.resource_claims, core.constraints.volumes\n"
         "import core.hami_lock, core.kueue, core.ledger, core.model, core.nodefit, core.sharing.slices\n"
         "import kube.calls, kube.reflector, kube.transport\n"
-        "import controller.deciding.bind, controller.deciding.cluster, controller.deciding.preempt\n"
+        "import controller.deciding.scheduler, controller.deciding.cluster, controller.deciding.preempt\n"
         "import core.dialects.ascend_hami.pods, core.dialects.vgpu.cards, core.dialects.vgpu.dialect\n"
         "import controller.deciding.gang, controller.grouping.budgets, controller.acting.group_writes\n"
         "import controller.kueue.checks, controller.reporting.status\n"
