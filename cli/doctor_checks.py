@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
-from core import nodefit
+from core import model
 from core.admission.advice import meant_resource
 from core.catalog import Catalog
 from core.device_lists import DEVICES_MAX, amount_or_zero, device_count, listed_on
@@ -432,7 +432,7 @@ def _meets_ours(entry: Webhook, facts: Facts) -> bool:
     known = facts.namespaces or {}
     ours = {pod.namespace for pod in facts.pods if pod.scheduler_name in facts.settings.scheduler_names}
     called = [
-        all(nodefit.satisfies({_METADATA_NAME: name, **known.get(name, {})}, one) for one in entry.namespaces)
+        all(model.satisfies({_METADATA_NAME: name, **known.get(name, {})}, one) for one in entry.namespaces)
         for name in sorted(ours or known.keys() - {facts.namespace, _KUBE_SYSTEM})
     ]
     return any(called) if ours else all(called)

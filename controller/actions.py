@@ -10,9 +10,8 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from core.claims import Claim, Volume
-from core.model import NodeName, Pod, PodUid
+from core.model import NodeFacts, NodeName, Pod, PodUid
 from core.node_state import Offers
-from core.nodefit import NodeFacts
 from core.settings import DialectName
 from core.waiting import Wait
 

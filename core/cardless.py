@@ -1,16 +1,16 @@
 """Pods without card requests, judged through the same port as others: a node is their one card.
 
-`core.nodefit` refuses nodes; this module only scores them. Nodes without cards come first. Then come nodes on which the
-free cards keep enough cpu and memory for pods that need both; of these, the fullest or the emptiest by the policy.
-Nodes that would keep too little come last, those that lack least first. It is not a dialect: no node offers it, no
-configuration names it, and no pod holds anything of it.
+`core.model.has_room` refuses nodes; this module only scores them. Nodes without cards come first. Then come nodes on
+which the free cards keep enough cpu and memory for pods that need both; of these, the fullest or the emptiest by the
+policy. Nodes that would keep too little come last, those that lack least first. It is not a dialect: no node offers it,
+no configuration names it, and no pod holds anything of it.
 """
 
 from collections.abc import Hashable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from core import names
-from core.nodefit import Amounts
+from core.model import Amounts
 from core.port.cards import Bound, NodeRoom, Placed, Want
 from core.port.dialect import AnyDialect
 from core.port.refusals import Reason, Shortfall

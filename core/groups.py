@@ -1,7 +1,7 @@
 """Groups of pods, queues and network domains as values, from the objects of Volcano, Kubernetes and Coscheduling.
 
 Three API groups have a kind PodGroup. API group, namespace and name identify a group. Quantities are integers as in
-`nodefit`: cpu in thousandths, the rest in whole units.
+`model`: cpu in thousandths, the rest in whole units.
 """
 
 from collections.abc import Mapping

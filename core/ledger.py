@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, NamedTuple, TypeVar
 
-from core import nodefit
+from core import model
 from core.catalog import Catalog, Words
 from core.claims import Use
 from core.constraints.constraint import ChangeLog, Constraint, Constraints, Signatures
@@ -19,7 +19,7 @@ from core.constraints.resource_claims import closed_by_claims
 from core.constraints.topology.counting import Topology
 from core.constraints.volumes import Volumes
 from core.errors import InvariantError, NodeInvariantError
-from core.model import Node, NodeName, Pod, PodUid, container_names
+from core.model import Amounts, Node, NodeFacts, NodeName, Pod, PodUid, container_names
 from core.node_state import (
     Closed,
     Holding,
@@ -33,7 +33,6 @@ from core.node_state import (
     state_with,
     state_without,
 )
-from core.nodefit import Amounts, NodeFacts
 from core.port.handoff import Stamp
 from core.port.refusals import DESERTED, UNSTEADY, CardFault, Complaint, Reason
 from core.settings import DialectName, Settings, Tables
@@ -514,7 +513,7 @@ class Ledger:
         is_read = known is not None and offers_alike(known.node, node)
         read = known.read if known is not None and is_read else self._read(node)
         empty, complaints, shut = self._offers(node, read)
-        facts = nodefit.facts_of(node, has_cards=any(empty.values()))
+        facts = model.facts_of(node, has_cards=any(empty.values()))
         if old is None:
             holders = self._stray.pop(node.name, {})
             scales = self._reader.scales(node, empty)

@@ -7,13 +7,12 @@ values out: the ledger (`core.ledger`) keeps the states and decides when one rep
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, Final, NamedTuple, Protocol
 
-from core import names, nodefit
+from core import model, names
 from core.cardless import card_of
 from core.catalog import Catalog
 from core.constraints.constraint import NOTHING_HELD, Constraints, Held, Signatures
 from core.errors import InvalidRequestError
-from core.model import Node, Pod
-from core.nodefit import Amounts, NodeFacts
+from core.model import Amounts, Node, NodeFacts, Pod
 from core.port.refusals import Complaint
 from core.settings import DialectName, Tables
 
@@ -126,7 +125,7 @@ class Reader:
     def amounts(self, pod: Pod) -> Amounts:
         """Return what *pod* uses of its node, as kubelet counts it; only one of ``pods`` if that is unreadable."""
         try:
-            return nodefit.amounts_of(pod)
+            return model.amounts_of(pod)
         except InvalidRequestError:
             return ((names.PODS, 1),)
 

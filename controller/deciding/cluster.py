@@ -14,7 +14,7 @@ from controller.grouping.groups import Groups
 from controller.handing_over.collision import NO_COLLISION, CollisionKey
 from controller.handing_over.handoff import HandOff
 from controller.metrics import Metrics
-from core import nodefit
+from core import model
 from core.catalog import Catalog
 from core.constraints.quota import Over, taken
 from core.errors import InvalidRequestError
@@ -135,7 +135,7 @@ class QueueOrder:
 
     def _add(self, asked: dict[str, int], entry: Entry, shape: Shape, count: int) -> None:
         try:
-            amounts = dict(nodefit.amounts_of(entry.pod))
+            amounts = dict(model.amounts_of(entry.pod))
         except InvalidRequestError:
             return
         for resource, amount in amounts.items():

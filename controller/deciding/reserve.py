@@ -22,8 +22,7 @@ from core.constraints.quota import taken
 from core.groups import GroupKey, group_of
 from core.history.pods import What
 from core.ledger import Placement
-from core.model import NodeName, Pod, PodUid
-from core.nodefit import Amounts
+from core.model import Amounts, NodeName, Pod, PodUid
 from core.placing import keeping_free
 from core.placing.gang import Together
 from core.settings import DialectName

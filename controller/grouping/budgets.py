@@ -11,8 +11,7 @@ from controller.grouping.groups import Groups
 from core.constraints.quota import GUARANTEED, QUEUE, QUOTA, Account, Budget, Limited, budget, in_units
 from core.groups import DEFAULT_QUEUE, ROOT_QUEUE, GroupKey, QueueSpec, group_of
 from core.ledger import Ledger
-from core.model import NodeName, Pod, PodUid
-from core.nodefit import NodeFacts
+from core.model import NodeFacts, NodeName, Pod, PodUid
 from core.placing.queues import QueueTree
 from core.wire.policies import ResourceQuota
 

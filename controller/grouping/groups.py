@@ -40,8 +40,7 @@ from core.groups import (
     progress_of,
     unsupported_in,
 )
-from core.model import Pod, PodUid
-from core.nodefit import Amounts, amounts_of
+from core.model import Amounts, Pod, PodUid, amounts_of
 from core.placing import domains
 from core.placing.domains import HyperNodes, LabelTiers, Near, Network
 from core.placing.queues import QueueTree, standing_of

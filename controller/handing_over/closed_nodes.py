@@ -11,8 +11,7 @@ from typing import Final, NamedTuple
 
 from controller.handing_over.collision import CollisionKey
 from core.catalog import Catalog
-from core.model import NodeName, Pod, PodUid
-from core.nodefit import Amounts
+from core.model import Amounts, NodeName, Pod, PodUid
 from core.settings import DialectName
 
 FIRST_S: Final = 5.0

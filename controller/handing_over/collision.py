@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from core.constraints.constraint import NodeSet
-from core.model import NodeName, Pod, PodUid
-from core.nodefit import Amounts
+from core.model import Amounts, NodeName, Pod, PodUid
 from core.port.handoff import LockMark
 from core.settings import DialectName
 

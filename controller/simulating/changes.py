@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any, Final, NamedTuple
 
 from controller.simulating.cluster import SimulatedCluster
-from core import names, nodefit
+from core import model, names
 from core.admission.manifests import is_judged, pods_of, templates_of
 from core.errors import ConfigError, InvalidRequestError, quoted
 from core.groups import DEFAULT_QUEUE, MEMBER_OF, TASK, GroupKey, GroupKind, GroupSpec
@@ -453,7 +453,7 @@ class NativeQuotas:
 
 def _amounts(pod: Pod) -> Mapping[str, int]:
     try:
-        return dict(nodefit.amounts_of(pod))
+        return dict(model.amounts_of(pod))
     except InvalidRequestError:
         return {names.PODS: 1}
 

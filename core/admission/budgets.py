@@ -8,7 +8,7 @@ enforces HAMi's ``limits.NAME`` or plain NAME; for these, the request is the num
 from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
-from core import nodefit
+from core import model
 from core.admission.defaulting import complete_resources
 from core.admission.rulebook import Rulebook
 from core.constraints.quota import in_units
@@ -109,7 +109,7 @@ def _asked(pod: ReviewedPod, resource: str, book: Rulebook, *, each: bool) -> in
             sum(_times(one.limits, count, resource, book) for one in pod.containers),
             max((_times(one.limits, count, resource, book) for one in pod.init_containers), default=0),
         )
-    return dict(nodefit.amounts_of(pod.as_pod())).get(resource, 0)
+    return dict(model.amounts_of(pod.as_pod())).get(resource, 0)
 
 
 def _times(limits: Mapping[str, str], count: str, resource: str, book: Rulebook) -> int:

@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar
 
-from core.model import NodeName, Pod, PodUid
-from core.nodefit import NodeFacts
+from core.model import NodeFacts, NodeName, Pod, PodUid
 from core.settings import NodeWeights
 from core.waiting import Wait
 

@@ -8,7 +8,7 @@ from operator import attrgetter
 from typing import Final
 
 from core.constraints.constraint import Constraint, Obstacle, ReadScope
-from core.nodefit import NodeFacts
+from core.model import NodeFacts
 
 
 def _filter(features: tuple[str, ...], facts: NodeFacts, held: object) -> bool:

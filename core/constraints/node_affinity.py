@@ -8,8 +8,7 @@ from operator import attrgetter
 from typing import Final
 
 from core.constraints.constraint import FULL, Constraint, Obstacle, ReadScope
-from core.model import Alternatives, NodeConstraints, Pod, Requirement
-from core.nodefit import NodeFacts, is_any
+from core.model import Alternatives, NodeConstraints, NodeFacts, Pod, Requirement, is_any
 from core.settings import NodeWeights
 
 # The remedy if a node has the capacity, but not the labels.

@@ -8,8 +8,7 @@ from operator import attrgetter
 from typing import Final
 
 from core.constraints.constraint import Constraint, Obstacle, ReadScope
-from core.model import HostPort
-from core.nodefit import NodeFacts
+from core.model import HostPort, NodeFacts
 from core.units import listed
 
 _EVERY_ADDRESS: Final = "0.0.0.0"  # noqa: S104  the address is only compared

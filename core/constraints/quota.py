@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple, Protocol
 
-from core import names, nodefit
+from core import model, names
 from core.errors import InvalidRequestError
 from core.model import Pod
 from core.settings import DialectName
@@ -35,7 +35,7 @@ class Meters(Protocol):
 def taken(ledger: Meters, pod: Pod, dialect: DialectName | None, assignment: object) -> dict[str, int]:
     """Return what *pod* takes of queue and namespace with *assignment*: cpu in thousandths, the rest whole."""
     try:
-        amounts = dict(nodefit.amounts_of(pod))
+        amounts = dict(model.amounts_of(pod))
     except InvalidRequestError:
         amounts = {}
     amounts.update(ledger.metered(dialect, assignment))

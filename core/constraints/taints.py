@@ -8,8 +8,7 @@ from collections.abc import Hashable, Iterable, Iterator
 from typing import Final
 
 from core.constraints.constraint import FULL, Constraint, Obstacle, ReadScope
-from core.model import Pod, Taint, Toleration
-from core.nodefit import HARD_EFFECTS, REMOVAL_TAINTS, NodeFacts
+from core.model import HARD_EFFECTS, REMOVAL_TAINTS, NodeFacts, Pod, Taint, Toleration
 from core.settings import NodeWeights
 from core.units import parse_int64
 

@@ -17,8 +17,7 @@ from core.claims import Attachment, Claim, Driver, NodeDrivers, StorageClass, St
 from core.constraints.constraint import Constraint, Obstacle, ReadScope, Seats, View, add
 from core.constraints.storage import Storage
 from core.errors import quoted
-from core.model import NO_VOLUMES, Alternatives, Disk, NodeName, Pod, Requirement
-from core.nodefit import NodeFacts, is_any, satisfies
+from core.model import NO_VOLUMES, Alternatives, Disk, NodeFacts, NodeName, Pod, Requirement, is_any, satisfies
 from core.waiting import Cause, Wait
 
 _NO_PROVISIONER: Final = "kubernetes.io/no-provisioner"

@@ -6,8 +6,8 @@ Only judged changes are proposed: for the cards as they are, or for the cards wi
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from core import names, nodefit
-from core.nodefit import NodeFacts
+from core import model, names
+from core.model import NodeFacts
 from core.placing.decide import Shape
 from core.port.dialect import AnyJudging
 from core.port.refusals import WISHES, Reason, Shortfall
@@ -131,7 +131,7 @@ def relaxed(
     parts: list[Less] = []
     own: list[tuple[int, int]] = []
     overhead = dict(shape.overhead)
-    for name, wanted, free in nodefit.shortages(shape.amounts, room.facts, room.used):
+    for name, wanted, free in model.shortages(shape.amounts, room.facts, room.used):
         more = overhead.get(name, 0)
         # Memory is shown in MiB.
         if free - more < (2**20 if name in _OF_NODE else 1):
@@ -148,7 +148,7 @@ def relaxed(
         return None
     if any(one.amount // one.mib_per_unit > room.accounts.get(one.figure, one.amount) for one in found):
         return None
-    for _, wanted, free in nodefit.account_shortages(shape.accounted, room.facts, room.used):
+    for _, wanted, free in model.account_shortages(shape.accounted, room.facts, room.used):
         if not any(_lowers_account(one, wanted, free) for one in found):
             return None
     return Advice((*parts, *found))

@@ -9,16 +9,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from core import names, nodefit
+from core import model, names
 from core.constraints.constraint import Obstacle
 from core.constraints.taints import TAINT
 from core.explaining import advice
 from core.explaining.advice import Advice, NodeCapacity, Unwished
 from core.inventory import at_its_best
 from core.ledger import Ledger
-from core.model import NodeName
+from core.model import NodeFacts, NodeName
 from core.node_state import NodeState
-from core.nodefit import NodeFacts
 from core.placing.decide import Shape, judge
 from core.port.dialect import Names
 from core.port.refusals import DESERTED, PASSING, Reason, Shortfall
@@ -139,7 +138,7 @@ def _takes_empty(ledger: Ledger, shape: Shape, state: NodeState, policy: Policy)
     """Return whether the unused node has the capacity for *shape*, whatever its labels and conditions."""
     empty = ledger.empty_cards(state.facts.name, shape.dialect)
     dialect = ledger.catalog.judging(shape.dialect)
-    return dialect.place(empty, shape.request, policy) is not None and not nodefit.shortages(
+    return dialect.place(empty, shape.request, policy) is not None and not model.shortages(
         shape.amounts, state.facts, {}
     )
 
@@ -161,7 +160,7 @@ def _or_held_back(ledger: Ledger, shape: Shape, refusal: NodeRefusal | None, pol
         return refusal
     cards = ledger.catalog.dialects[shape.dialect].healed(cards)
     takes = ledger.catalog.judging(shape.dialect).place(cards, shape.request, policy) is not None
-    if not takes or nodefit.shortages(shape.amounts, nodefit.facts_of(best), {}):
+    if not takes or model.shortages(shape.amounts, model.facts_of(best), {}):
         # Cards that could not be judged with the current allocatable are judged now.
         is_judged = not ledger.empty_cards(refusal.node, shape.dialect)
         return replace(refusal, repair="") if is_judged else refusal
@@ -265,7 +264,7 @@ def _short(ledger: Ledger, shape: Shape, state: NodeState, policy: Policy) -> No
     empty = ledger.empty_cards(facts.name, shape.dialect)
     shortfalls = advice.shortfalls(cards, shape.request, dialect, policy)
     if_empty = shortfalls if cards == empty else advice.shortfalls(empty, shape.request, dialect, policy)
-    lacking = nodefit.shortages(shape.amounts, facts, state.used)
+    lacking = model.shortages(shape.amounts, facts, state.used)
     own = ledger.resources_of(shape.dialect)
     in_use = list(ledger.constraints.conflicts(shape.asked, facts, state.held))
     free = NodeCapacity(facts, state.used, cards, shortfalls, own, _accounts(ledger, shape, facts, state.used))
@@ -274,9 +273,9 @@ def _short(ledger: Ledger, shape: Shape, state: NodeState, policy: Policy) -> No
     # Trying changes is most of the cost of a refusal.
     now = None if in_use else once_empty if free == all_of_it else advice.relaxed(shape, free, dialect, policy)
     # The cards' shortfalls cover what they count themselves.
-    beyond = tuple(one for one in nodefit.shortages(shape.amounts, facts, {}) if one[0] not in own)
-    account = nodefit.account_shortages(shape.accounted, facts, state.used)
-    lasting = nodefit.account_shortages(shape.accounted, facts, {})
+    beyond = tuple(one for one in model.shortages(shape.amounts, facts, {}) if one[0] not in own)
+    account = model.account_shortages(shape.accounted, facts, state.used)
+    lasting = model.account_shortages(shape.accounted, facts, {})
     if not beyond and ((account and not shortfalls) or (lasting and not if_empty)):
         others = [name for name in _names_of(lacking) if name not in own]
         return _without_account(facts, account, lasting, _wait((), [*others, *_names_of(account)], in_use))
@@ -336,9 +335,7 @@ def _accounts(ledger: Ledger, shape: Shape, facts: NodeFacts, used: Mapping[str,
     return found
 
 
-def _without_account(
-    facts: NodeFacts, account: nodefit.Shortages, lasting: nodefit.Shortages, wait: str
-) -> NodeRefusal:
+def _without_account(facts: NodeFacts, account: model.Shortages, lasting: model.Shortages, wait: str) -> NodeRefusal:
     """Return the refusal of a node whose cards take the pod, now or once empty, but whose kubelet does not.
 
     Args:
@@ -364,15 +361,15 @@ def _without_account(
     )
 
 
-def _names(lacking: nodefit.Shortages) -> str:
+def _names(lacking: model.Shortages) -> str:
     return ", ".join(_names_of(lacking))
 
 
-def _names_of(lacking: nodefit.Shortages) -> list[str]:
+def _names_of(lacking: model.Shortages) -> list[str]:
     return [name for name, _, _ in lacking]
 
 
-def _amounts(lacking: nodefit.Shortages, of: str) -> str:
+def _amounts(lacking: model.Shortages, of: str) -> str:
     shown = advice.shown
     return "; ".join(
         f"{name}: {shown(name, wanted)} requested, {shown(name, free)} {of}" for name, wanted, free in lacking

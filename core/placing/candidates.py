@@ -18,8 +18,7 @@ from core import names
 from core.constraints.constraint import ChangeLog, NodeSet, Signatures, View
 from core.constraints.images import Liking
 from core.ledger import Ledger
-from core.model import NodeName
-from core.nodefit import NodeFacts
+from core.model import NodeFacts, NodeName
 from core.placing.columns import REFUSED, Columns, Floats, Ints, Marks, Numbers, Rows, ScoreBounds, Some, at, grown
 from core.placing.decide import Found, NodePolicy, Rooms, Shape, judged, ranked
 from core.placing.pack import Grounds

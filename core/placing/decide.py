@@ -12,15 +12,14 @@ from collections.abc import Generator, Hashable, Iterable, Mapping, Sequence, Se
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, Protocol
 
-from core import cardless, names, nodefit
+from core import cardless, model, names
 from core.catalog import Asked
 from core.constraints.constraint import FULL, AskedConstraints, NodeSet, Signatures
 from core.constraints.images import Liking
 from core.errors import InvalidRequestError
 from core.ledger import Ledger, Placement
-from core.model import NodeName, Pod, PodUid
+from core.model import Amounts, NodeName, Pod, PodUid
 from core.node_state import NodeState
-from core.nodefit import Amounts
 from core.placing.pack import NO_HOLE_VALUES, Grounds, HoleValues, Wanted, is_of_one_card, packed
 from core.port.cards import Placed
 from core.port.refusals import Violation
@@ -32,7 +31,7 @@ class Shape:
     """All of a pod that decides where it fits; equal shapes share their verdicts. The hash is made once.
 
     dialect is None for a pod without cards. amounts: what a node must have; accounted: what it must have if it
-    advertises any, because its cards count that (`core.nodefit.parted`); taken: all that it takes of its node, as
+    advertises any, because its cards count that (`core.model.parted`); taken: all that it takes of its node, as
     kubelet counts it, sorted by resource. asked: what the pod asks by constraints. overhead: the part of *amounts* that
     its RuntimeClass adds, which no figure of its containers lowers.
     """
@@ -219,9 +218,9 @@ class Found(NamedTuple):
 def has_room(shape: Shape, state: NodeState) -> bool:
     """Whether the node has what *shape* takes beside cards, and kubelet counts as much free as it takes of them."""
     allocatable, used = state.facts.allocatable, state.used
-    if not nodefit.has_room(shape.amounts, allocatable, used):
+    if not model.has_room(shape.amounts, allocatable, used):
         return False
-    return not shape.accounted or nodefit.has_account(shape.accounted, allocatable, used)
+    return not shape.accounted or model.has_account(shape.accounted, allocatable, used)
 
 
 def judge(ledger: Ledger, shape: Shape, state: NodeState, policy: Policy) -> Placed[Any] | None:
@@ -340,11 +339,11 @@ def shape_of(pod: Pod, ledger: Ledger) -> Shape | Wait:
         text = f"waits because cardshare does not support this: {named}; remove it, or use another scheduler"
         return Wait(Cause.NOT_JUDGED, text)
     try:
-        everything = nodefit.amounts_of(pod)
+        everything = model.amounts_of(pod)
     except InvalidRequestError as e:
         return invalid((Violation(code=_UNREADABLE, field=e.field, found=e.found, remedy=e.remedy),))
-    amounts, accounted = nodefit.parted(everything, ledger.words.uncounted)
-    overhead = nodefit.overhead_of(pod)
+    amounts, accounted = model.parted(everything, ledger.words.uncounted)
+    overhead = model.overhead_of(pod)
     by_constraints = ledger.constraints.asked_by(pod, ledger.settings.node_weights)
     if isinstance(by_constraints, Wait):
         return by_constraints

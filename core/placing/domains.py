@@ -10,8 +10,7 @@ from typing import Final, NamedTuple, Protocol
 
 from core.groups import HyperNode, NetworkTopology
 from core.ledger import Ledger
-from core.model import NodeName, Requirement
-from core.nodefit import required_labels, satisfies
+from core.model import NodeName, Requirement, required_labels, satisfies
 
 Labels = Mapping[str, str]
 # Of more nodes it is not remembered in which HyperNodes they are.

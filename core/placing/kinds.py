@@ -10,12 +10,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple
 
-from core import names, nodefit
+from core import model, names
 from core.inventory import at_its_best, node_of
 from core.ledger import Ledger
-from core.model import Node, NodeName, Taint
+from core.model import Node, NodeFacts, NodeName, Taint
 from core.node_state import NodeState
-from core.nodefit import NodeFacts
 from core.placing.decide import Shape, judge, takes
 from core.settings import DialectName, Policy
 
@@ -185,7 +184,7 @@ class Kinds:
             taints=tuple(_lasting(node.taints)),
             unschedulable=False,
             ready=True,
-            allocatable=nodefit.facts_of(node).allocatable,
+            allocatable=model.facts_of(node).allocatable,
         )
         fresh: dict[DialectName, tuple[Any, ...]] = {}
         for name, cards in offers.items():

@@ -11,8 +11,7 @@ from typing import Final
 
 from core.errors import escaped
 from core.groups import SUBGROUPS_MAX, GroupSpec, SubGroups, task_of
-from core.model import Pod
-from core.nodefit import required_labels, satisfies
+from core.model import Pod, required_labels, satisfies
 
 # The parts that a member counts for, by name, besides the group itself.
 Path = tuple[str, ...]

@@ -20,9 +20,8 @@ from typing import Any, Final, NamedTuple
 
 from core import names
 from core.catalog import Catalog
-from core.model import NodeName
+from core.model import Amounts, NodeName
 from core.node_state import NodeState
-from core.nodefit import Amounts
 from core.port.cards import Hole, Placed
 from core.settings import DialectName
 

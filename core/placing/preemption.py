@@ -22,7 +22,7 @@ from functools import partial
 from heapq import merge
 from typing import Final, NamedTuple
 
-from core import nodefit
+from core import model
 from core.ledger import Ledger, Placement
 from core.model import NodeName, PodUid
 from core.node_state import NodeState
@@ -690,4 +690,4 @@ class _Search:
 
 def speaks_of(budget: DisruptionBudget, labels: Mapping[str, str]) -> bool:
     """Return whether *budget* covers pods with *labels* in its namespace."""
-    return budget.selector is not None and all(nodefit.satisfies(labels, one) for one in budget.selector)
+    return budget.selector is not None and all(model.satisfies(labels, one) for one in budget.selector)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from itertools import count, islice
 from typing import Final, NamedTuple, TypedDict
 
-from core import nodefit
+from core import model
 from core.catalog import Asked
 from core.constraints.quota import QUOTA, Account, Budget, Limited, Over, budget, in_units, over_wait, taken
 from core.explaining import explain
@@ -240,7 +240,7 @@ def _numbered(pod: Pod, at: int) -> Pod:
 
 def _asked(ledger: Ledger, pod: Pod, placement: Placement) -> Mapping[str, int]:
     """Return what *placement* uses of quotas: as HAMi counts, and as Kubernetes counts, under ``requests.``."""
-    counted = {f"{REQUESTS}{name}": amount for name, amount in nodefit.amounts_of(pod)}
+    counted = {f"{REQUESTS}{name}": amount for name, amount in model.amounts_of(pod)}
     return {**taken(ledger, pod, placement.dialect, placement.assignment), **counted}
 
 

@@ -90,7 +90,7 @@ BROKEN = {
         {"unreachable"},
     ),
     "CPU is not counted": (
-        "core.nodefit._compared = lambda name: name == 'pods' or '/' in name",
+        "core.model._compared = lambda name: name == 'pods' or '/' in name",
         ["neighbours 0"],
         {"crowded"},
     ),
@@ -185,7 +185,7 @@ def twin(*arguments, breaks=""):
         "from tests.support.twin import clock; clock.install()\n"
         "import dataclasses\n"
         "import core.constraints.every, core.constraints.resource_claims, core.constraints.volumes\n"
-        "import core.hami_lock, core.kueue, core.ledger, core.model, core.nodefit, core.sharing.slices\n"
+        "import core.hami_lock, core.kueue, core.ledger, core.model, core.sharing.slices\n"
         "import kube.calls, kube.reflector, kube.transport\n"
         "import controller.deciding.scheduler, controller.deciding.cluster, controller.deciding.preempt\n"
         "import core.dialects.ascend_hami.pods, core.dialects.vgpu.cards, core.dialects.vgpu.dialect\n"

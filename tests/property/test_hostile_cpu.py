@@ -15,7 +15,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from core import nodefit, selection, spelling
+from core import model, selection, spelling
 from core.admission.mutate import mutate, validate
 from core.admission.rulebook import rulebook
 from core.admission.templates import judge_workload
@@ -35,7 +35,7 @@ CALLS = 12
 # What `yard` takes on the quiet machine on which the bound was set.
 YARD_S = 0.0009
 CATALOG = standard_catalog()
-MEMOS = (spelling._compared, selection._types, selection._accepts_type, nodefit._parse, metax._written)
+MEMOS = (spelling._compared, selection._types, selection._accepts_type, model._parse, metax._written)
 WORDS = [chip.common_word for chip in TABLES.of(AscendTable).chips]
 
 

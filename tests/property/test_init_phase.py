@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from core import nodefit
+from core import model
 from core.catalog import standard_catalog
 from core.dialects.gpushare.pods import total_of
 from core.dialects.whole_gpu.pool import gpus_of
@@ -163,5 +163,5 @@ def test_whole_cards_memory_and_what_nodes_have_add_up_alike(seed):
         pod = some_pod(chance, SHARE, (1, 2, 5), 4)
         assert gpus_of(pod, []) == most(pod, SHARE[0])
         assert total_of(pod, SHARE[1]) == most(pod, SHARE[1])
-        amounts = dict(nodefit.amounts_of(pod))
+        amounts = dict(model.amounts_of(pod))
         assert [amounts.get(name, 0) for name in SHARE] == [most(pod, name) for name in SHARE]

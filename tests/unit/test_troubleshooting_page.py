@@ -13,9 +13,8 @@ from core.constraints.every import every
 from core.constraints.topology.counting import Topology
 from core.constraints.volumes import ClaimVolumes, Needs, Volumes
 from core.explaining import refusal
-from core.model import Node, NodeConstraints, NodeName, Taint
+from core.model import Node, NodeConstraints, NodeName, Taint, facts_of
 from core.names import CONFIGURATION_ACCEPTED
-from core.nodefit import facts_of
 from tests.support.judging.asking import asking
 
 ROOT = Path(__file__).parents[2]

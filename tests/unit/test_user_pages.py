@@ -13,9 +13,8 @@ from core.admission.mutate import judge_new
 from core.admission.rulebook import rulebook
 from core.admission.verdict import Judged
 from core.catalog import standard_catalog
-from core.model import Pod
+from core.model import Pod, amounts_of, parted
 from core.names import GPU_INDEX, GPU_UNHEALTHY, PLACE_WISHES
-from core.nodefit import amounts_of, parted
 from core.selection import decode_types, type_words
 from core.settings import Settings, Tables
 from core.waiting import Cause

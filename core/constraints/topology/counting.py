@@ -12,8 +12,7 @@ from core.constraints.constraint import FULL, ChangeFollower, Constraint, Obstac
 from core.constraints.topology.peers import ANYWHERE, Labels, Peers, Rule, Seat, Who, evenly, meets, rules_of, who_of
 from core.constraints.topology.preferred import Leaning, Preferred, preferred_of
 from core.constraints.topology.views import Counter, Part, PeersView, parts_of
-from core.model import NO_PEERS, NO_WISHES, NodeName, Pod
-from core.nodefit import NodeFacts
+from core.model import NO_PEERS, NO_WISHES, NodeFacts, NodeName, Pod
 
 # Limits of views, and of the nodes in all of them, at about 100 bytes for each node: 150 MB. A view of anti-affinity
 # has only the nodes with such pods; a view of topology spread has all nodes.

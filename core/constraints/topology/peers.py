@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from typing import Final, NamedTuple
 
-from core import nodefit
+from core import model
 from core.model import NodeConstraints, NodeName, PeerTerm, Pod, Requirement, Spread
 
 ANYWHERE: Final = NodeConstraints()
@@ -168,4 +168,4 @@ def evenly(pod: Pod, constraints: Iterable[Spread]) -> Iterator[Evenly]:
 
 def meets(labels: Labels, selector: tuple[Requirement, ...] | None) -> bool:
     """Return whether *labels* match *selector*; None matches nothing."""
-    return selector is not None and all(nodefit.satisfies(labels, requirement) for requirement in selector)
+    return selector is not None and all(model.satisfies(labels, requirement) for requirement in selector)

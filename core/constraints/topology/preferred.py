@@ -10,8 +10,7 @@ from typing import Final, NamedTuple
 from core.constraints.constraint import FULL, ChangeFollower, ChangeLog
 from core.constraints.topology.peers import ANYWHERE, Evenly, Labels, Who, evenly, who_of
 from core.constraints.topology.views import ByPresence, Counter, Domain, Spreading
-from core.model import NodeConstraints, NodeName, Pod
-from core.nodefit import NodeFacts
+from core.model import NodeConstraints, NodeFacts, NodeName, Pod
 from core.settings import NodeWeights
 
 # A node without the label of a spread constraint comes after all nodes with it.

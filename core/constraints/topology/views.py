@@ -10,8 +10,7 @@ from core.constraints.constraint import ChangeFollower, Obstacle, View, add
 from core.constraints.node_affinity import selects
 from core.constraints.taints import tolerates
 from core.constraints.topology.peers import Evenly, Labels, Peers, Rule, Who
-from core.model import NodeConstraints, NodeName
-from core.nodefit import HARD_EFFECTS, NodeFacts
+from core.model import HARD_EFFECTS, NodeConstraints, NodeFacts, NodeName
 
 _HOSTNAME: Final = "kubernetes.io/hostname"
 Domain = tuple[str, str]

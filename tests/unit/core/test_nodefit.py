@@ -4,14 +4,14 @@ from dataclasses import replace
 
 import pytest
 
-from core import nodefit
+from core import model
 from core.constraints import ports, taints
 from core.model import Container, Node, NodeConstraints, NodeName, Pod, PodUid, Requirement, Taint, Toleration
 from tests.support.judging.asking import CONSTRAINTS, asking
 
 
 def facts(**about):
-    return nodefit.facts_of(Node(name=NodeName("n1"), **about))
+    return model.facts_of(Node(name=NodeName("n1"), **about))
 
 
 def pod(*containers, init=(), overhead=None, resources=None):
@@ -37,17 +37,17 @@ def test_a_pod_takes_the_larger_of_its_init_phase_and_its_containers_plus_overhe
         init=(container(cpu="4"), container(sidecar=True, cpu="250m"), container(cpu="1", memory="4Gi")),
         overhead={"cpu": "100m"},
     )
-    assert dict(nodefit.amounts_of(asked)) == {"cpu": 4100, "memory": 4 * 2**30, "pods": 1}
+    assert dict(model.amounts_of(asked)) == {"cpu": 4100, "memory": 4 * 2**30, "pods": 1}
 
 
 def test_sidecars_run_beside_containers_and_later_init_containers():
     asked = pod(container(cpu="1"), init=(container(sidecar=True, cpu="2"), container(cpu="2")))
-    assert dict(nodefit.amounts_of(asked)) == {"cpu": 4000, "pods": 1}
+    assert dict(model.amounts_of(asked)) == {"cpu": 4000, "pods": 1}
 
 
 def test_limits_stand_in_for_requests_that_are_not_given():
     asked = pod(Container(name="c", limits={"example.com/x": "2", "cpu": "1"}, requests={"cpu": "500m"}))
-    assert dict(nodefit.amounts_of(asked)) == {"cpu": 500, "example.com/x": 2, "pods": 1}
+    assert dict(model.amounts_of(asked)) == {"cpu": 500, "example.com/x": 2, "pods": 1}
 
 
 @pytest.mark.parametrize(
@@ -60,7 +60,7 @@ def test_limits_stand_in_for_requests_that_are_not_given():
     ],
 )
 def test_what_is_asked_for_the_whole_pod_stands_for_its_containers(whole, cpu):
-    amounts = dict(nodefit.amounts_of(pod(container(cpu="2"), overhead={"cpu": "250m"}, resources=whole)))
+    amounts = dict(model.amounts_of(pod(container(cpu="2"), overhead={"cpu": "250m"}, resources=whole)))
     assert amounts["cpu"] == cpu
     assert amounts.get("memory", 0) == (2**30 if "memory" in whole else 0)
     assert "example.com/x" not in amounts
@@ -104,7 +104,7 @@ def test_a_port_that_two_hold_is_free_when_both_have_given_it_back():
 
 def test_resources_that_cards_account_for_are_minded_only_where_they_are_advertised():
     asked = pod(Container(name="c", limits={"volcano.sh/vgpu-memory": "99", "volcano.sh/vgpu-number": "1"}))
-    needed, accounted = nodefit.parted(nodefit.amounts_of(asked), frozenset({"volcano.sh/vgpu-memory"}))
+    needed, accounted = model.parted(model.amounts_of(asked), frozenset({"volcano.sh/vgpu-memory"}))
     assert dict(needed) == {"pods": 1, "volcano.sh/vgpu-number": 1}
     assert dict(accounted) == {"volcano.sh/vgpu-memory": 99}
     for advertised, used, free in (
@@ -115,16 +115,16 @@ def test_resources_that_cards_account_for_are_minded_only_where_they_are_adverti
     ):
         node, held = facts(allocatable=advertised), {"volcano.sh/vgpu-memory": used}
         short = () if free is None else (("volcano.sh/vgpu-memory", 99, free),)
-        assert nodefit.account_shortages(accounted, node, held) == short
-        assert nodefit.has_account(accounted, node.allocatable, held) is not bool(short)
+        assert model.account_shortages(accounted, node, held) == short
+        assert model.has_account(accounted, node.allocatable, held) is not bool(short)
 
 
 def test_shortages_say_what_is_wanted_and_what_is_free():
     node = facts(allocatable={"cpu": "4", "pods": "10"})
-    assert nodefit.shortages((("cpu", 3000), ("pods", 1)), node, {"cpu": 2000}) == (("cpu", 3000, 2000),)
-    assert nodefit.shortages((("example.com/x", 1),), node, {}) == (("example.com/x", 1, 0),)
-    assert not nodefit.has_room((("cpu", 2001),), node.allocatable, {"cpu": 2000})
-    assert nodefit.has_room((("cpu", 2000),), node.allocatable, {"cpu": 2000})
+    assert model.shortages((("cpu", 3000), ("pods", 1)), node, {"cpu": 2000}) == (("cpu", 3000, 2000),)
+    assert model.shortages((("example.com/x", 1),), node, {}) == (("example.com/x", 1, 0),)
+    assert not model.has_room((("cpu", 2001),), node.allocatable, {"cpu": 2000})
+    assert model.has_room((("cpu", 2000),), node.allocatable, {"cpu": 2000})
 
 
 NAMED = Requirement(key="metadata.name", operator="In", values=("n1",), of_field=True)
@@ -220,4 +220,4 @@ def test_tolerations_compare_values_as_in_kubernetes(operator, value, there, met
 )  # fmt: skip
 def test_match_expressions_read_as_in_kubernetes(operator, values, label, met):
     labels = {} if label is None else {"k": label}
-    assert nodefit.satisfies(labels, Requirement(key="k", operator=operator, values=values)) is met
+    assert model.satisfies(labels, Requirement(key="k", operator=operator, values=values)) is met

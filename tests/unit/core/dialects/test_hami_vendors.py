@@ -13,8 +13,7 @@ from core.dialects.hami_vendors.dialect import HamiVendor
 from core.dialects.hami_vendors.table import VendorNames
 from core.errors import quoted
 from core.ledger import Ledger
-from core.model import Container, NodeName, Phase, Pod, PodUid
-from core.nodefit import amounts_of, parted
+from core.model import Container, NodeName, Phase, Pod, PodUid, amounts_of, parted
 from core.port.cards import CardWish, Offer
 from core.port.handoff import Progress, Stamp
 from core.port.refusals import Complaint, Reason, Violation

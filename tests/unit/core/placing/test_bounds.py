@@ -8,8 +8,7 @@ import pytest
 from core.catalog import standard_catalog
 from core.constraints.constraint import ChangeLog
 from core.ledger import Ledger
-from core.model import Node, NodeName
-from core.nodefit import Amounts
+from core.model import Amounts, Node, NodeName
 from core.placing.columns import REFUSED, Columns, Rows, ScoreBounds
 from core.placing.decide import Found, NodePolicy, Shape, judged, ranked, shape_of
 from core.placing.pack import NO_HOLE_VALUES
