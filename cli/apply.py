@@ -26,8 +26,7 @@ from cli.cluster import NODES, Reads, fetch_cluster_uid, list_objects
 from cli.options import Apply as Options
 from cli.plan import Read, hindrance, read, summary
 from core.errors import ConfigError, quoted
-from core.groups import group_of
-from core.model import NodeName, Pod, PodUid, Toleration
+from core.model import NodeName, Pod, PodUid, Toleration, group_of
 from core.moving.units import unit_of
 from core.moving.who import MOVING
 from core.placing.gang import Unit

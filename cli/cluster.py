@@ -39,10 +39,9 @@ from core.wire.nodes import decode_node
 from core.wire.objects import ObjectMeta, PartialObjectMetadata
 from core.wire.pods import decode_pod
 from core.wire.resource_claims import decode_resource_claim, decode_resource_slice
-from kube.calls import Calls, Requester, namespace_path
+from kube.calls import Calls, Requester, namespace_path, page_decoder
 from kube.errors import ApiError, ApiForbiddenError, ApiNotFoundError, ApiUnauthorizedError
-from kube.objects import EventKind, page_decoder
-from kube.reflector import Reflector, list_all
+from kube.reflector import EventKind, Reflector, list_all
 from kube.transport import Transport
 
 _T = TypeVar("_T")

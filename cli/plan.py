@@ -13,9 +13,9 @@ from cli.text import NONE, aligned
 from cli.waiting import UNBOUND, fetch_lines
 from core.claims import StorageKind
 from core.errors import escaped
-from core.groups import GroupKey, GroupSpec, group_of
+from core.groups import GroupSpec
 from core.ledger import Ledger
-from core.model import Pod
+from core.model import GroupKey, Pod, group_of
 from core.moving.search import Limits
 from core.moving.units import unit_of, unit_of_group
 from core.moving.who import Rights

@@ -14,9 +14,9 @@ from cli.text import NONE, UNKNOWN, aligned, noted
 from core.configuration import OWN_MAP
 from core.constraints.quota import shown
 from core.errors import escaped
-from core.groups import GroupKey, GroupKind, GroupSpec, QueueSpec, group_of
+from core.groups import GroupSpec, QueueSpec
 from core.ledger import Ledger
-from core.model import Pod
+from core.model import GroupKey, GroupKind, Pod, group_of
 from core.view.queues import QueueAmount, Queues, QueueState, queues_of
 from core.view.waiting import Lines, Waiting, WaitingPod, WaitingQueue, WaitingReason, has_place, waiting, waits
 from core.wire.groups import group_in, queue_in

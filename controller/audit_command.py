@@ -21,11 +21,10 @@ from core.model import Node, Pod
 from core.wire.config_maps import ConfigMap, decode_config_map
 from core.wire.nodes import decode_node
 from core.wire.pods import decode_pod
-from kube.calls import namespace_path
+from kube.calls import namespace_path, page_decoder
 from kube.configuration import text_of
 from kube.credentials import choose_source, mistake_in
 from kube.errors import ApiError, ApiForbiddenError, ApiNotFoundError, CredentialsError, UndecodableError
-from kube.objects import page_decoder
 from kube.reflector import list_all
 from kube.transport import Transport
 from runtime.configuration import ActiveConfiguration

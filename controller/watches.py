@@ -20,8 +20,8 @@ from controller.scheduler_names import SchedulerNames
 from core.claims import StorageKind
 from core.configuration import believes
 from core.errors import InvalidRequestError
-from core.groups import GroupKind, GroupSpec
-from core.model import Node, NodeName, Pod
+from core.groups import GroupSpec
+from core.model import GroupKind, Node, NodeName, Pod
 from core.port.spec import ConfigMapPlace
 from core.store import Store
 from core.wire.config_maps import decode_config_map
@@ -37,12 +37,11 @@ from core.wire.policies import (
     salvage_quota,
 )
 from core.wire.resource_claims import decode_resource_claim, decode_resource_slice
-from kube.calls import Calls, Requester, namespace_path
+from kube.calls import Calls, Requester, is_newer, namespace_path, page_decoder, read_version
 from kube.configuration import Follower
 from kube.errors import ApiError, UndecodableError
 from kube.kinds import APIS, HYPER_NODES_PATH, JOBS_PATH, PODGROUPS, QUEUES_PATH, STORAGE
-from kube.objects import EventKind, is_newer, page_decoder, read_version
-from kube.reflector import Pace, Reflector, Source, list_all
+from kube.reflector import EventKind, Pace, Reflector, Source, list_all
 from runtime.backoff import Backoff
 
 _log: Final = structlog.get_logger()

@@ -1,6 +1,6 @@
 """Groups of pods, queues and network domains as values, from the objects of Volcano, Kubernetes and Coscheduling.
 
-Three API groups have a kind PodGroup. API group, namespace and name identify a group. Quantities are integers as in
+Three API groups have a kind PodGroup; `core.model.group_of` reads the one of a pod. Quantities are integers as in
 `model`: cpu in thousandths, the rest in whole units.
 """
 
@@ -9,12 +9,10 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Final, NamedTuple
 
-from core.errors import escaped, quoted
-from core.model import Pod, Requirement
-from core.units import BYTES_PER_MIB, TRUE
+from core.errors import quoted
+from core.model import ALONE, BEGUN, SURPLUS, GroupKey, GroupKind, Pod, Requirement
+from core.units import BYTES_PER_MIB
 
-# The only key that Volcano reads membership from (groups 1.1, G9).
-MEMBER_OF: Final = "scheduling.k8s.io/group-name"
 TASK: Final = "volcano.sh/task-spec"
 # The minimum number of members if there is no PodGroup; read from pods here, and from their owner by Volcano.
 MIN_MEMBER: Final = "scheduling.volcano.sh/group-min-member"
@@ -25,13 +23,6 @@ QUEUE_OF_POD: Final = "scheduling.volcano.sh/queue-name"
 OUT_OF_SYNC: Final = "volcano.sh/controller-out-of-sync"
 NUMA_POLICY: Final = "volcano.sh/numa-topology-policy"
 QUEUE_GATE: Final = "scheduling.volcano.sh/queue-allocation-gate"
-# Says whether a pod, or the pods of a group, may be evicted for others, as annotation, else as label. Source: Volcano,
-# GetPodPreemptable and IsJobPreemptableForGangEviction, which its actions obey (groups 4.9).
-_PREEMPTABLE: Final = "volcano.sh/preemptable"
-COSCHEDULING_MEMBER_OF: Final = "scheduling.x-k8s.io/pod-group"
-
-# The longest name of an object.
-_NAME_MAX: Final = 253
 DEFAULT_QUEUE: Final = "default"
 ROOT_QUEUE: Final = "root"
 # A group with more subgroups is rejected.
@@ -41,31 +32,6 @@ SUBGROUPS_MAX: Final = 10_000
 # and the values of their selectors.
 PARTS_MAX: Final = 1000
 WORDS_MAX: Final = 10_000
-
-
-class GroupKind(StrEnum):
-    """The API group of a PodGroup."""
-
-    VOLCANO = "scheduling.volcano.sh"
-    NATIVE = "scheduling.k8s.io"
-    COSCHEDULING = "scheduling.x-k8s.io"
-
-
-class GroupKey(NamedTuple):
-    """Identifies a group."""
-
-    kind: GroupKind
-    namespace: str
-    name: str
-
-    def __str__(self) -> str:
-        """Return the form for messages, which shows the kind only if it is not Volcano's.
-
-        The name may come from a pod's annotation, which can be any text.
-        """
-        which = "PodGroup" if self.kind is GroupKind.VOLCANO else f"PodGroup ({self.kind.value})"
-        name = self.name if len(self.name) <= _NAME_MAX else f"{self.name[: _NAME_MAX - 1]}…"
-        return f"{which} {self.namespace}/{escaped(name)}"
 
 
 class GroupPhase(StrEnum):
@@ -252,41 +218,6 @@ def _in_units(
     }
 
 
-def group_of(pod: Pod) -> GroupKey | None:
-    """Return the group of *pod*: Volcano's first, then Coscheduling's, then Kubernetes' own.
-
-    Kubernetes' own comes last because people write the others, while the Job controller of Kubernetes 1.37 puts every
-    pod of a Job into a group without a minimum (groups 7).
-    """
-    name = pod.annotations.get(MEMBER_OF)
-    if name:
-        return GroupKey(GroupKind.VOLCANO, pod.namespace, name)
-    name = pod.labels.get(COSCHEDULING_MEMBER_OF)
-    if name:
-        return GroupKey(GroupKind.COSCHEDULING, pod.namespace, name)
-    return GroupKey(GroupKind.NATIVE, pod.namespace, pod.scheduling_group) if pod.scheduling_group else None
-
-
-# How far the group of a pod is: some members are placed, but too few; none is, or it has no group; it has its minimum.
-BEGUN: Final = 0
-ALONE: Final = 1
-SURPLUS: Final = 2
-
-
-class Standing(NamedTuple):
-    """How important a pod is: its priority, and whether others of a lower one may be evicted for it.
-
-    raised_by: the PriorityClass of its group that raised it above its own priority, `PRIORITY_FIELD` of
-    `core.placing.queues` if the group names none, "" if it was not raised. progress: how far its group is; of pods of
-    one priority, the smallest comes first.
-    """
-
-    priority: int
-    preempts: bool
-    raised_by: str = ""
-    progress: int = ALONE
-
-
 def progress_of(group: GroupSpec | None, placed: int) -> int:
     """Return how far *group* is with *placed* members.
 
@@ -296,16 +227,6 @@ def progress_of(group: GroupSpec | None, placed: int) -> int:
     if group is None or not placed:
         return ALONE
     return SURPLUS if placed >= group.min_member else BEGUN
-
-
-def order(standing: Standing, pod: Pod) -> tuple[int, int, int]:
-    """Return where *pod* stands in its line, the smallest first: priority, then progress of its group, then age."""
-    return (-standing.priority, standing.progress, pod.created_s)
-
-
-def is_preemptable(annotations: Mapping[str, str], labels: Mapping[str, str]) -> bool:
-    """Return whether an object with these *annotations* and *labels* lets pods be evicted for others."""
-    return annotations.get(_PREEMPTABLE, labels.get(_PREEMPTABLE, "true")) in TRUE
 
 
 def line_of(group: GroupSpec | None) -> str:

@@ -2,7 +2,7 @@
 
 Quantities of Kubernetes' own resources are integers (cpu in thousandths, the rest in whole units); values that a device
 protocol reads stay text for its dialect. How labels and resources of a node without its cards are compared with what a
-pod asks is here too; `core.constraints` has all other rules.
+pod asks is here too, and what a pod says of its group; `core.constraints` and `core.groups` have the rest.
 
 Source: Kubernetes documentation, "Assigning Pods to Nodes", "Resource Management for Pods and Containers";
 kube-scheduler's plugin NodeResourcesFit.
@@ -15,8 +15,8 @@ from functools import lru_cache
 from typing import Final, NamedTuple, NewType
 
 from core import names
-from core.errors import InvalidRequestError
-from core.units import parse_amount, parse_int64, parse_milli
+from core.errors import InvalidRequestError, escaped
+from core.units import TRUE, parse_amount, parse_int64, parse_milli
 
 PodUid = NewType("PodUid", str)
 NodeName = NewType("NodeName", str)
@@ -586,3 +586,87 @@ def has_account(accounted: Amounts, allocatable: Mapping[str, int], used: Mappin
 def account_shortages(accounted: Amounts, facts: NodeFacts, used: Mapping[str, int]) -> Shortages:
     """Return (resource, wanted, free) of every resource for which `has_account` finds too little."""
     return shortages(tuple([one for one in accounted if one[0] in facts.allocatable]), facts, used)
+
+
+# ---------------------------------------------------------------------- a pod's group and importance
+
+
+# The only key that Volcano reads membership from (groups 1.1, G9).
+MEMBER_OF: Final = "scheduling.k8s.io/group-name"
+# Says whether a pod, or the pods of a group, may be evicted for others, as annotation, else as label. Source: Volcano,
+# GetPodPreemptable and IsJobPreemptableForGangEviction, which its actions obey (groups 4.9).
+_PREEMPTABLE: Final = "volcano.sh/preemptable"
+COSCHEDULING_MEMBER_OF: Final = "scheduling.x-k8s.io/pod-group"
+
+# The longest name of an object.
+_NAME_MAX: Final = 253
+
+
+class GroupKind(StrEnum):
+    """The API group of a PodGroup."""
+
+    VOLCANO = "scheduling.volcano.sh"
+    NATIVE = "scheduling.k8s.io"
+    COSCHEDULING = "scheduling.x-k8s.io"
+
+
+class GroupKey(NamedTuple):
+    """Identifies a group."""
+
+    kind: GroupKind
+    namespace: str
+    name: str
+
+    def __str__(self) -> str:
+        """Return the form for messages, which shows the kind only if it is not Volcano's.
+
+        The name may come from a pod's annotation, which can be any text.
+        """
+        which = "PodGroup" if self.kind is GroupKind.VOLCANO else f"PodGroup ({self.kind.value})"
+        name = self.name if len(self.name) <= _NAME_MAX else f"{self.name[: _NAME_MAX - 1]}…"
+        return f"{which} {self.namespace}/{escaped(name)}"
+
+
+def group_of(pod: Pod) -> GroupKey | None:
+    """Return the group of *pod*: Volcano's first, then Coscheduling's, then Kubernetes' own.
+
+    Kubernetes' own comes last because people write the others, while the Job controller of Kubernetes 1.37 puts every
+    pod of a Job into a group without a minimum (groups 7).
+    """
+    name = pod.annotations.get(MEMBER_OF)
+    if name:
+        return GroupKey(GroupKind.VOLCANO, pod.namespace, name)
+    name = pod.labels.get(COSCHEDULING_MEMBER_OF)
+    if name:
+        return GroupKey(GroupKind.COSCHEDULING, pod.namespace, name)
+    return GroupKey(GroupKind.NATIVE, pod.namespace, pod.scheduling_group) if pod.scheduling_group else None
+
+
+# How far the group of a pod is: some members are placed, but too few; none is, or it has no group; it has its minimum.
+BEGUN: Final = 0
+ALONE: Final = 1
+SURPLUS: Final = 2
+
+
+class Standing(NamedTuple):
+    """How important a pod is: its priority, and whether others of a lower one may be evicted for it.
+
+    raised_by: the PriorityClass of its group that raised it above its own priority, `PRIORITY_FIELD` of
+    `core.placing.queues` if the group names none, "" if it was not raised. progress: how far its group is; of pods of
+    one priority, the smallest comes first.
+    """
+
+    priority: int
+    preempts: bool
+    raised_by: str = ""
+    progress: int = ALONE
+
+
+def order(standing: Standing, pod: Pod) -> tuple[int, int, int]:
+    """Return where *pod* stands in its line, the smallest first: priority, then progress of its group, then age."""
+    return (-standing.priority, standing.progress, pod.created_s)
+
+
+def is_preemptable(annotations: Mapping[str, str], labels: Mapping[str, str]) -> bool:
+    """Return whether an object with these *annotations* and *labels* lets pods be evicted for others."""
+    return annotations.get(_PREEMPTABLE, labels.get(_PREEMPTABLE, "true")) in TRUE

@@ -1,20 +1,22 @@
 """The named calls to the API server: what each sends, its precondition and deadline, and what it returns.
 
-Calls return objects as the received bytes; callers that know the kind decode them. For every failure outside the
-process, a call raises `kube.errors.ApiError` and nothing else; the subclass says whether something was written.
+Calls return objects as the received bytes; callers that know the kind decode them. The envelopes of lists and the
+versions of objects are read here, for objects of any kind. For every failure outside the process, a call raises
+`kube.errors.ApiError` and nothing else; the subclass says whether something was written.
 """
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any, Final, Protocol, TypeAlias, TypedDict, TypeVar, Unpack
+from functools import partial
+from typing import Any, Final, Generic, Protocol, TypeAlias, TypedDict, TypeVar, Unpack
 from urllib.parse import quote
 
 import msgspec
 
 from core.errors import InvalidRequestError
-from kube.errors import ApiUnknownError, ApiUnreadableError, UndecodableError
-from kube.objects import read_version
+from kube.errors import ApiUnknownError, ApiUnreadableError, UndecodableError, printable
 from kube.transport import Purpose, Response
 
 JSON: Final = "application/json"
@@ -40,6 +42,7 @@ _NO_LABELS: Final[Mapping[str, str]] = {}
 
 Body: TypeAlias = bytes | Mapping[str, Any]
 _T = TypeVar("_T")
+_V = TypeVar("_V")
 
 
 class Sending(TypedDict, total=False):
@@ -474,3 +477,143 @@ def _decoded(decoder: msgspec.json.Decoder[_T], verb: str, path: str, answer: by
     except (ValueError, msgspec.MsgspecError) as e:
         text = f"the review's answer cannot be read: {e}"
         raise ApiUnreadableError(verb=verb, path=path, status=200, message=text) from e
+
+
+# ---------------------------------------------------------------------- lists, and what all objects have
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListPage(Generic[_T]):
+    """One page of a list; *continue_token* is "" on the last page."""
+
+    items: tuple[_T, ...]
+    resource_version: str
+    continue_token: str = ""
+
+
+class _ListMeta(msgspec.Struct, frozen=True, rename="camel"):
+    resource_version: str = ""
+    continue_: str | None = msgspec.field(default="", name="continue")
+
+
+class _List(msgspec.Struct, frozen=True):
+    """Source: Kubernetes API reference, meta/v1 ListMeta. An empty list may be `null`."""
+
+    metadata: _ListMeta
+    items: list[msgspec.Raw] | None = None
+
+
+class _Version(msgspec.Struct, frozen=True, rename="camel"):
+    # Read of every event of every watch, in less than half the time of `ObjectMeta`.
+    resource_version: str = ""
+
+
+class _Head(msgspec.Struct, frozen=True):
+    metadata: _Version = _Version()
+    # Only in a Status:
+    code: int | None = 0
+    reason: str | None = ""
+    message: str | None = ""
+
+
+_list_decoder: Final = msgspec.json.Decoder(_List)
+head_decoder: Final = msgspec.json.Decoder(_Head)
+# No field that anybody reads is nested so deeply, and the decoder follows more.
+_LEVELS_MAX: Final = 128
+_TOKENS: Final = re.compile(rb'"(?:[^"\\]|\\.)*"|[\[{]|[\]}]', re.DOTALL)
+_PAIRS: Final = re.compile(
+    rb"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(?P<half>u[dD][89a-fA-F][0-9a-fA-F]{2})|.)",
+    re.DOTALL,
+)
+
+
+def page_decoder(decode: Callable[[bytes], _T]) -> Callable[[bytes], ListPage[_T]]:
+    """Return a decoder of lists whose objects *decode* reads; it raises only `UndecodableError`.
+
+    Args:
+        decode: converts one object's JSON to a value; may raise `ValueError` or msgspec's errors.
+    """
+    return partial(read_json, "a list", read=partial(_decode_page, decode=decode))
+
+
+def read_version(text: bytes) -> str:
+    """Return the `resourceVersion` of the object in *text*.
+
+    Raises:
+        UndecodableError: *text* is not an object.
+    """
+    return read_json("an object", text, lambda found: head_decoder.decode(found).metadata.resource_version)
+
+
+def read_json(what: str, text: bytes, read: Callable[[bytes], _V]) -> _V:
+    """Return what *read* makes of *text*, less parts that it cannot follow; *what*: for people.
+
+    The API server stores objects that the decoder refuses, even where it skips them: nested more deeply than it
+    follows, or with half of a surrogate pair, as the parameters of a ResourceClaim may be. Nobody here reads these
+    parts, so they are replaced, and a list with such an object can be read as any other.
+
+    Raises:
+        UndecodableError: it raised `ValueError` or one of msgspec's errors.
+    """
+    try:
+        return read(text)
+    except (ValueError, msgspec.MsgspecError, RecursionError) as e:
+        error: Exception = e
+    plain = _PAIRS.sub(_whole, _shallow(text))
+    if plain != text:
+        try:
+            return read(plain)
+        except (ValueError, msgspec.MsgspecError, RecursionError) as e:
+            error = e
+    raise UndecodableError(f"{what} cannot be read: {printable(str(error), 256)}") from error
+
+
+def _whole(escape: re.Match[bytes]) -> bytes:
+    """Return an escape in a JSON text; half of a surrogate pair becomes U+FFFD, as Go reads it."""
+    return b"\\ufffd" if escape["half"] else escape[0]
+
+
+def _shallow(text: bytes) -> bytes:
+    """Return JSON *text* with null in place of what is nested too deeply; *text* itself if nothing is."""
+    kept: list[bytes] = []
+    level = begin = 0
+    for token in _TOKENS.finditer(text):
+        first = text[token.start()]
+        if first in b"[{":
+            level += 1
+            if level == _LEVELS_MAX:
+                kept.append(text[begin : token.start()])
+        elif first in b"]}":
+            if level == _LEVELS_MAX:
+                kept.append(b"null")
+                begin = token.end()
+            level -= 1
+    return b"".join([*kept, text[begin:]]) if kept and level < _LEVELS_MAX else text
+
+
+def _decode_page(text: bytes, decode: Callable[[bytes], _T]) -> ListPage[_T]:
+    found = _list_decoder.decode(text)
+    if not found.metadata.resource_version:
+        # Every list has one. Taken for a list, a proxy's page would say that there are no objects.
+        raise ValueError("it has no resourceVersion; look for a proxy in between")
+    return ListPage(
+        items=tuple([decode(bytes(raw)) for raw in found.items or ()]),
+        resource_version=found.metadata.resource_version,
+        continue_token=found.metadata.continue_ or "",
+    )
+
+
+def is_newer(version: str, than: str) -> bool:
+    """Return whether *version* of an object is certainly later than *than*; False if that is unknown.
+
+    Source: Kubernetes documentation, API concepts, resource versions: since 1.35 they are increasing decimal numbers
+    that may be compared for order. Earlier API servers on etcd behave the same without the promise. A version that is
+    not such a number has no order here, and callers must do without one.
+    """
+    if version == than or not (_is_number(version) and _is_number(than)):
+        return False
+    return (len(version), version) > (len(than), than)
+
+
+def _is_number(version: str) -> bool:
+    return version.isascii() and version.isdigit() and (version[0] != "0" or version == "0")

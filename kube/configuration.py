@@ -10,8 +10,7 @@ import structlog
 from core.configuration import SCHEDULER_MAP, Source, Text, believes, device_maps
 from core.wire.config_maps import ConfigMap, decode_config_map
 from kube.calls import namespace_path
-from kube.objects import EventKind
-from kube.reflector import Reflector
+from kube.reflector import EventKind, Reflector
 from kube.reflector import Source as ApiSource
 from runtime.configuration import ActiveConfiguration
 from runtime.files import Files

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from core.claims import StorageKind
-from core.groups import GroupKind
+from core.model import GroupKind
 from core.wire.storage import (
     decode_attachment,
     decode_capacity,

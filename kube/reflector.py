@@ -1,7 +1,7 @@
 """Lists one kind in pages, or lists and watches it and restores the consumer's view after every failure.
 
-The caller passes the decoders and the consumer; the reflector keeps only a resourceVersion. Every full list arrives as
-a whole, so the consumer finds missed deletions by comparison.
+The caller passes the decoder of an object and the consumer; the reflector keeps only a resourceVersion. Every full
+list arrives as a whole, so the consumer finds missed deletions by comparison.
 
 If etcd was restored from a backup, its versions may have gone back. An API server accepts a watch from a version that
 it has not reached. It sends nothing, not even bookmarks, until it gets there, and never what changed before
@@ -16,9 +16,13 @@ import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
-from typing import Final, Generic, NamedTuple, NoReturn, Protocol, TypeVar, assert_never
+from enum import StrEnum
+from functools import partial
+from typing import Final, Generic, NamedTuple, NoReturn, Protocol, TypeAlias, TypeVar, assert_never
 
-from kube.calls import Requester
+import msgspec
+
+from kube.calls import ListPage, Requester, head_decoder, is_newer, page_decoder, read_json, read_version
 from kube.errors import (
     ApiError,
     ApiForbiddenError,
@@ -30,22 +34,82 @@ from kube.errors import (
     UndecodableError,
     from_event,
 )
-from kube.objects import (
-    Bookmark,
-    Changed,
-    EventKind,
-    ListPage,
-    WatchFailed,
-    event_decoder,
-    is_newer,
-    page_decoder,
-    read_version,
-)
 from kube.transport import Purpose
 from runtime.backoff import Backoff
 
 _T = TypeVar("_T")
 _T_contra = TypeVar("_T_contra", contravariant=True)
+
+
+class EventKind(StrEnum):
+    """What happened to an object."""
+
+    ADDED = "ADDED"
+    MODIFIED = "MODIFIED"
+    DELETED = "DELETED"
+
+
+class Changed(NamedTuple, Generic[_T]):
+    """An object was added, changed or deleted; *value* is its last state."""
+
+    kind: EventKind
+    value: _T
+    resource_version: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bookmark:
+    """No change up to this version."""
+
+    resource_version: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WatchFailed:
+    """The server ends the watch with a reason, inside an answer with status 200."""
+
+    code: int
+    reason: str
+    message: str
+
+
+WatchEvent: TypeAlias = Changed[_T] | Bookmark | WatchFailed
+
+
+class _Event(msgspec.Struct, frozen=True):
+    """Source: Kubernetes API reference, meta/v1 WatchEvent."""
+
+    type: str
+    object: msgspec.Raw
+
+
+_event_decoder: Final = msgspec.json.Decoder(_Event)
+
+
+_KINDS: Final = {kind.value: kind for kind in EventKind}
+
+
+def event_decoder(decode: Callable[[bytes], _T]) -> Callable[[bytes], WatchEvent[_T]]:
+    """Return a decoder of watch events whose objects *decode* reads; it raises only `UndecodableError`.
+
+    Args:
+        decode: converts one object's JSON to a value; may raise `ValueError` or msgspec's errors.
+    """
+    return partial(read_json, "a watch event", read=partial(_decode_event, decode=decode))
+
+
+def _decode_event(line: bytes, decode: Callable[[bytes], _T]) -> WatchEvent[_T]:
+    event = _event_decoder.decode(line)
+    head = head_decoder.decode(event.object)
+    kind = _KINDS.get(event.type)
+    if kind is not None:
+        return Changed(kind=kind, value=decode(bytes(event.object)), resource_version=head.metadata.resource_version)
+    if event.type == "BOOKMARK":
+        return Bookmark(resource_version=head.metadata.resource_version)
+    if event.type == "ERROR":
+        return WatchFailed(code=head.code or 0, reason=head.reason or "", message=head.message or "")
+    raise ValueError(f"event type {event.type!r}")
+
 
 # Objects in one page of a list; decoding 500 pods takes less than 20 ms.
 _PAGE: Final = 500

@@ -23,8 +23,7 @@ from core.wire.nodes import decode_node
 from core.wire.policies import ResourceQuota, decode_quota, salvage_quota
 from kube.credentials import choose_source
 from kube.errors import CredentialsError
-from kube.objects import EventKind
-from kube.reflector import Reflector, Source
+from kube.reflector import EventKind, Reflector, Source
 from kube.transport import Transport
 from runtime.backoff import Backoff
 

@@ -16,9 +16,8 @@ from cli.cluster import NODES, PODS, Holdings, Keeping, claims_unread
 from cli.waiting import UNBOUND, is_ours, is_shown
 from cli.web.followed import Examining, Findings, Groups, Remembering
 from core.constraints.images import Images
-from core.groups import group_of
 from core.ledger import Ledger
-from core.model import NodeName, Pod, PodUid
+from core.model import NodeName, Pod, PodUid, group_of
 from core.store import Store
 from core.view.card_log import CardHistory, CardLog
 from core.view.cards import VERSION, Kind, Node, Total, cards_of, kinds_of, node_for, totals_of

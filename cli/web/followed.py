@@ -17,10 +17,10 @@ from cli.doctor_checks import Facts, Finding, RunningPod, account_of, examine_no
 from cli.waiting import CLASSES, classes_unread, group_paths, groups_unread, members_of
 from cli.why import History, stored_why, why_of_api
 from core.catalog import Catalog
-from core.groups import GroupKey, GroupKind, GroupSpec, QueueSpec, group_of
+from core.groups import GroupSpec, QueueSpec
 from core.history.minutes import MinuteRecord
 from core.ledger import Ledger
-from core.model import Pod, PodUid
+from core.model import GroupKey, GroupKind, Pod, PodUid, group_of
 from core.store import Store
 from core.view.history import Why
 from core.view.trend import Trend, trend

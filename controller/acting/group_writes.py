@@ -26,7 +26,8 @@ from controller.reporting.conditions import numberless
 from controller.reporting.events import Recorder
 from core.constraints.quota import shown
 from core.errors import InvalidRequestError
-from core.groups import DEFAULT_QUEUE, ROOT_QUEUE, GroupKey, GroupKind, GroupPhase, GroupSpec, GroupStatus, QueueSpec
+from core.groups import DEFAULT_QUEUE, ROOT_QUEUE, GroupPhase, GroupSpec, GroupStatus, QueueSpec
+from core.model import GroupKey, GroupKind
 from core.units import time_text
 from core.wire.groups import decode_queue, group_in, queue_in
 from kube.calls import Calls

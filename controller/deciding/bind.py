@@ -17,10 +17,9 @@ from controller.handing_over.collision import CollisionKey
 from controller.handing_over.handoff import SHORT_S, Impatient
 from controller.handing_over.locks import Locks
 from core.errors import NodeInvariantError, quoted
-from core.groups import group_of
 from core.history.pods import What
 from core.ledger import Placement
-from core.model import NodeName, Pod, PodUid, container_names
+from core.model import NodeName, Pod, PodUid, container_names, group_of
 from core.placing.decide import Shape
 from core.port.handoff import Stamp
 from core.waiting import Cause, Wait

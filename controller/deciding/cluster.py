@@ -18,10 +18,10 @@ from core import model
 from core.catalog import Catalog
 from core.constraints.quota import Over, taken
 from core.errors import InvalidRequestError
-from core.groups import DEFAULT_QUEUE, ROOT_QUEUE, GroupKey, Standing, group_of, is_preemptable, line_of
+from core.groups import DEFAULT_QUEUE, ROOT_QUEUE, line_of
 from core.history.pods import PodEvent, PodRecord, What
 from core.ledger import Ledger, Placement
-from core.model import Container, NodeName, Pod, PodUid
+from core.model import Container, GroupKey, NodeName, Pod, PodUid, Standing, group_of, is_preemptable
 from core.placing.decide import Shape
 from core.placing.preemption import SYSTEM_CRITICAL, Crowd, Occupant
 from core.placing.queues import Deserved, deserved

@@ -21,9 +21,8 @@ from controller.deciding.score import Nowhere, select_node
 from controller.handing_over.collision import CollisionKey
 from core.constraints.constraint import is_among
 from core.errors import NodeInvariantError
-from core.groups import group_of
 from core.ledger import Placement
-from core.model import NO_VOLUMES, NodeName
+from core.model import NO_VOLUMES, NodeName, group_of
 from core.placing import gang
 from core.placing.decide import Shape
 from core.placing.gang import Together

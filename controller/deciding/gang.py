@@ -16,8 +16,8 @@ from controller.grouping.budgets import Budgets, Spender, spender_of
 from controller.grouping.groups import Groups
 from core.constraints.quota import Over, over_wait
 from core.explaining.shortage import shortage
-from core.groups import TASK, GroupKey, GroupKind, group_of, is_leaving, task_of
-from core.model import NodeName, Phase, Pod, PodUid
+from core.groups import TASK, is_leaving, task_of
+from core.model import GroupKey, GroupKind, NodeName, Phase, Pod, PodUid, group_of
 from core.placing import gang as gangs
 from core.placing.decide import Shape
 from core.placing.domains import Near

@@ -26,9 +26,8 @@ from typing import Final, Generic, NamedTuple, TypeVar
 from controller.actions import Action, Touch, target_of
 from core.constraints.quota import Account
 from core.errors import InvariantError
-from core.groups import Standing, order
 from core.ledger import Placement
-from core.model import Pod, PodUid
+from core.model import Pod, PodUid, Standing, order
 from core.placing.decide import Shape
 from core.placing.gang import Together
 from core.units import counted, time_text

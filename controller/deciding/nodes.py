@@ -26,7 +26,7 @@ from core.port.spec import ConfigMapPlace
 from core.settings import DialectName
 from core.waiting import Cause, Wait
 from core.wire.config_maps import ConfigMap
-from kube.objects import is_newer
+from kube.calls import is_newer
 
 _Key = tuple[NodeName, DialectName]
 

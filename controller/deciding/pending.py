@@ -16,8 +16,8 @@ from controller.deciding.lifecycle import Entry, Stage, Told, storage_event
 from controller.deciding.reserve import Reservations
 from core import names
 from core.errors import quoted
-from core.groups import MEMBER_OF, MIN_MEMBER, GroupKey, GroupKind, group_of
-from core.model import NodeName, Pod, PodUid
+from core.groups import MIN_MEMBER
+from core.model import MEMBER_OF, GroupKey, GroupKind, NodeName, Pod, PodUid, group_of
 from core.placing.decide import shape_of
 from core.units import parse_int64
 from core.waiting import Cause, Wait, is_ours

@@ -23,9 +23,9 @@ from controller.deciding.reclaim import reclaim_for
 from controller.deciding.reserve import End, Nomination, Reservations
 from controller.grouping.budgets import spender_of
 from core.constraints.quota import QUOTA, Account, Budget, taken
-from core.groups import BEGUN, GroupKey, group_of, is_leaving
+from core.groups import is_leaving
 from core.ledger import Ledger, Placement
-from core.model import NodeName, Pod, PodUid
+from core.model import BEGUN, GroupKey, NodeName, Pod, PodUid, group_of
 from core.placing.decide import Shape, placed_on
 from core.placing.gang import Together, Unit
 from core.placing.preemption import (

@@ -28,12 +28,11 @@ from controller.deciding.lifecycle import (
     Told,
     UndefinedEventError,
 )
-from core.groups import Standing
 from core.ledger import Placement
-from core.model import NodeName, Pod, PodUid
+from core.model import NodeName, Pod, PodUid, Standing
 from core.placing.decide import Shape
 from core.waiting import Wait
-from kube.objects import is_newer
+from kube.calls import is_newer
 
 # A condition that lasted this long does not count as changing repeatedly.
 _CALM_S: Final = 600.0

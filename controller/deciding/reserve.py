@@ -19,10 +19,9 @@ from controller.deciding.cluster import ClusterState
 from controller.deciding.lifecycle import Ask, Capped, Entry, Order, Stage
 from controller.grouping.budgets import Spender, spender_of
 from core.constraints.quota import taken
-from core.groups import GroupKey, group_of
 from core.history.pods import What
 from core.ledger import Placement
-from core.model import Amounts, NodeName, Pod, PodUid
+from core.model import Amounts, GroupKey, NodeName, Pod, PodUid, group_of
 from core.placing import keeping_free
 from core.placing.gang import Together
 from core.settings import DialectName

@@ -27,15 +27,14 @@ from controller.metrics import Metrics
 from controller.scheduler_names import VOLCANO
 from core.catalog import Catalog
 from core.constraints.resource_claims import Uses
-from core.groups import GroupKey, group_of
 from core.history.pods import Life, What
 from core.kueue import POD_SET
-from core.model import NodeName, Phase, Pod, PodUid
+from core.model import GroupKey, NodeName, Phase, Pod, PodUid, group_of
 from core.port.handoff import Progress
 from core.settings import Settings, Tables
 from core.waiting import Cause, Wait, code_in
 from core.wire.policies import Namespace
-from kube.objects import is_newer
+from kube.calls import is_newer
 
 _T = TypeVar("_T")
 _NOT_SAID: Final = "the API server neither binds this pod nor gives a reason; the pod is retried"

@@ -9,9 +9,9 @@ from typing import Final
 
 from controller.grouping.groups import Groups
 from core.constraints.quota import GUARANTEED, QUEUE, QUOTA, Account, Budget, Limited, budget, in_units
-from core.groups import DEFAULT_QUEUE, ROOT_QUEUE, GroupKey, QueueSpec, group_of
+from core.groups import DEFAULT_QUEUE, ROOT_QUEUE, QueueSpec
 from core.ledger import Ledger
-from core.model import NodeFacts, NodeName, Pod, PodUid
+from core.model import GroupKey, NodeFacts, NodeName, Pod, PodUid, group_of
 from core.placing.queues import QueueTree
 from core.wire.policies import ResourceQuota
 

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Final
 
-from core.groups import GroupCondition, GroupKind, GroupPhase, GroupSpec, GroupStatus, is_leaving
-from core.model import Phase, Pod
+from core.groups import GroupCondition, GroupPhase, GroupSpec, GroupStatus, is_leaving
+from core.model import GroupKind, Phase, Pod
 from kube.kinds import FIRST_NATIVE
 
 SCHEDULED: Final = "Scheduled"

@@ -22,25 +22,19 @@ from controller.grouping.group_status import (
 )
 from core.errors import InvalidRequestError, quoted
 from core.groups import (
-    ALONE,
     MIN_MEMBER,
     QUEUE_OF_JOB,
     QUEUE_OF_POD,
     ROOT_QUEUE,
-    SURPLUS,
-    GroupKey,
-    GroupKind,
     GroupPhase,
     GroupSpec,
     HyperNode,
     QueueSpec,
-    Standing,
     SubGroups,
-    group_of,
     progress_of,
     unsupported_in,
 )
-from core.model import Amounts, Pod, PodUid, amounts_of
+from core.model import ALONE, SURPLUS, Amounts, GroupKey, GroupKind, Pod, PodUid, Standing, amounts_of, group_of
 from core.placing import domains
 from core.placing.domains import HyperNodes, LabelTiers, Near, Network
 from core.placing.queues import QueueTree, standing_of
@@ -48,8 +42,8 @@ from core.settings import GroupSettings
 from core.units import parse_int64
 from core.waiting import Cause, Wait
 from core.wire.policies import PriorityClass
+from kube.calls import is_newer
 from kube.kinds import APIS
-from kube.objects import is_newer
 
 # States in which a member holds its request on its node.
 _HOLDING: Final = frozenset({MemberState.BOUND, MemberState.RUNNING, MemberState.LEAVING})

@@ -31,8 +31,7 @@ from core.units import time_text
 from core.wire.kueue import decode_admission_check, decode_flavor, decode_workload, salvage_workload
 from kube.calls import Calls
 from kube.errors import ApiConflictError, ApiError, ApiNotFoundError, ApiRefusedError
-from kube.objects import EventKind
-from kube.reflector import Pace, Reflector, Source
+from kube.reflector import EventKind, Pace, Reflector, Source
 
 _log: Final = structlog.get_logger()
 

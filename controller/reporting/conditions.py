@@ -26,9 +26,8 @@ from core.errors import escaped
 from core.model import PodUid
 from core.units import time_text
 from core.waiting import Cause, Wait, code_in
-from kube.calls import STRATEGIC_PATCH, Calls, pod_path
+from kube.calls import STRATEGIC_PATCH, Calls, pod_path, read_version
 from kube.errors import ApiConflictError, ApiError, ApiNotFoundError, UndecodableError
-from kube.objects import read_version
 
 _log = structlog.get_logger()
 

@@ -30,9 +30,8 @@ from core.errors import NodeInvariantError
 from core.explaining import explain
 from core.explaining.refusal import refusal_on
 from core.explaining.shortage import shortage
-from core.groups import GroupKey
 from core.ledger import Placement
-from core.model import NodeName, Pod, PodUid
+from core.model import GroupKey, NodeName, Pod, PodUid
 from core.placing import gang
 from core.placing.decide import Shape, decide
 from core.units import time_text

@@ -22,9 +22,8 @@ from core.explaining import explain
 from core.explaining.explain import Explanation
 from core.explaining.refusal import NodeRefusal, refusal_on
 from core.explaining.shortage import Missing, New, shortage
-from core.groups import group_of
 from core.ledger import Ledger
-from core.model import NodeName
+from core.model import NodeName, group_of
 from core.placing import gang
 from core.placing.decide import Shape
 from core.placing.gang import Together

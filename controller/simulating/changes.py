@@ -12,8 +12,8 @@ from controller.simulating.cluster import SimulatedCluster
 from core import model, names
 from core.admission.manifests import is_judged, pods_of, templates_of
 from core.errors import ConfigError, InvalidRequestError, quoted
-from core.groups import DEFAULT_QUEUE, MEMBER_OF, TASK, GroupKey, GroupKind, GroupSpec
-from core.model import Node, NodeName, Pod, PodUid
+from core.groups import DEFAULT_QUEUE, TASK, GroupSpec
+from core.model import MEMBER_OF, GroupKey, GroupKind, Node, NodeName, Pod, PodUid
 from core.names import HOSTNAME_LABEL, LABEL, VGPU_REGISTER, is_object_name
 from core.settings import DialectName, Policy
 from core.view.cards import Card, cards_of

@@ -11,8 +11,8 @@ from core.admission import advice, defaulting, rules
 from core.admission.rulebook import MOVED, Rulebook
 from core.admission.verdict import NOTHING, Judged, Verdict
 from core.errors import quoted
-from core.groups import MEMBER_OF, MIN_MEMBER
-from core.model import ReviewedPod
+from core.groups import MIN_MEMBER
+from core.model import MEMBER_OF, ReviewedPod
 from core.names import MAX_CARD_CONTAINERS, VOLCANO_SCHEDULER_NAME
 from core.port.refusals import Violation
 from core.units import parse_int64

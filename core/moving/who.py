@@ -10,9 +10,9 @@ from typing import Final
 
 from core.admission.rulebook import Rulebook, rulebook
 from core.constraints.taints import tolerates
-from core.groups import GroupKey, GroupSpec, group_of
+from core.groups import GroupSpec
 from core.ledger import Ledger
-from core.model import NO_VOLUMES, Phase, Pod, PodUid, Taint
+from core.model import NO_VOLUMES, GroupKey, Phase, Pod, PodUid, Taint, group_of
 from core.moving.search import Movable
 from core.placing.decide import Shape, shape_of
 from core.placing.preemption import SYSTEM_CRITICAL, speaks_of

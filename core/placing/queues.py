@@ -11,9 +11,9 @@ from fractions import Fraction
 from typing import Final
 
 from core import names
-from core.groups import ALONE, ROOT_QUEUE, GroupSpec, QueueSpec, Standing
+from core.groups import ROOT_QUEUE, GroupSpec, QueueSpec
 from core.ledger import Placement
-from core.model import Pod, PodUid
+from core.model import ALONE, Pod, PodUid, Standing
 from core.wire.policies import PriorityClass
 
 # What raised a pod whose group says its priority itself: no class can have such a name.

@@ -9,9 +9,8 @@ from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
 
 from core.explaining import explain
-from core.groups import group_of
 from core.ledger import Ledger, Placement
-from core.model import NodeName, Pod, PodUid, Toleration
+from core.model import NodeName, Pod, PodUid, Toleration, group_of
 from core.moving.search import Limits, Move, Search, search
 from core.moving.units import MoveReach, reach, room_for, unit_of
 from core.moving.who import MovablePods, Rights, budget_of, crowd_of

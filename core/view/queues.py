@@ -7,9 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from core.constraints.quota import taken
-from core.groups import DEFAULT_QUEUE, QueueSpec, group_of
+from core.groups import DEFAULT_QUEUE, QueueSpec
 from core.ledger import Ledger
-from core.model import Pod
+from core.model import Pod, group_of
 from core.placing.queues import QueueTree
 from core.view.cards import VERSION
 from core.view.waiting import Lines, Waiting

@@ -8,8 +8,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from core.groups import GroupKey, GroupKind, GroupSpec, group_of, is_leaving, line_of, order, progress_of
-from core.model import Phase, Pod
+from core.groups import GroupSpec, is_leaving, line_of, progress_of
+from core.model import GroupKey, GroupKind, Phase, Pod, group_of, order
 from core.placing.queues import standing_of
 from core.units import time_text
 from core.view.cards import VERSION

@@ -18,16 +18,14 @@ from core.groups import (
     SUBGROUPS_MAX,
     WORDS_MAX,
     GroupCondition,
-    GroupKey,
-    GroupKind,
     GroupPhase,
     GroupSpec,
     GroupStatus,
     NetworkTopology,
     QueueSpec,
     SubGroups,
-    is_preemptable,
 )
+from core.model import GroupKey, GroupKind, is_preemptable
 from core.wire import reading
 from core.wire.objects import Head, HeadMeta, ObjectMeta, Owner, Presence, Selector, selector_of
 from core.wire.reading import Quantity, limits, quantities

@@ -36,7 +36,8 @@ from typing import Any, Final
 
 import msgspec
 
-from core.groups import MEMBER_OF, MIN_MEMBER
+from core.groups import MIN_MEMBER
+from core.model import MEMBER_OF
 from tests.bench import stage as staging
 from tests.bench.actors import Controller, Plugins, controlling, playing
 from tests.bench.plugins import Sighting

@@ -30,7 +30,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
-from core.groups import MEMBER_OF, MIN_MEMBER
+from core.groups import MIN_MEMBER
+from core.model import MEMBER_OF
 from tests.bench import stage as staging
 from tests.bench import start
 from tests.bench.actors import Controller, Plugins, controlling, playing

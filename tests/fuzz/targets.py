@@ -28,8 +28,7 @@ from core.dialects.mindcluster import keys as mind_keys
 from core.dialects.mindcluster import pods as mind_pods
 from core.dialects.vgpu import pods as vgpu_pods
 from core.errors import ConfigError, InvalidRequestError
-from core.groups import GroupKind
-from core.model import Container, Node, NodeName, Pod, PodUid
+from core.model import Container, GroupKind, Node, NodeName, Pod, PodUid
 from core.settings import Settings, Tables
 from core.sharing.account import segments_of
 from core.units import parse_amount, parse_count, parse_milli
@@ -46,8 +45,9 @@ from core.wire.pods import decode_pod
 from core.wire.policies import decode_min_member
 from core.wire.reviews import decode_review
 from core.wire.templates import decode_workload
+from kube.calls import page_decoder, read_version
 from kube.errors import UndecodableError
-from kube.objects import event_decoder, page_decoder, read_version
+from kube.reflector import event_decoder
 from tests.support.devices.texts import decode_device_config, decode_scheduler_conf, decode_settings
 
 _DATA: Final = Path(__file__).parents[1] / "data"

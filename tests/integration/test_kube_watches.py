@@ -13,8 +13,7 @@ from kube.errors import (
     ApiUnknownError,
     ApiUnreadableError,
 )
-from kube.objects import EventKind
-from kube.reflector import Pace, Reflector
+from kube.reflector import EventKind, Pace, Reflector
 from kube.transport import Purpose
 from tests.support.servers.failing_api import POD, dripping, reset, say, silence, stream
 

@@ -22,7 +22,7 @@ from yarl import URL
 from cli.options import Web, parse
 from cli.web.feed import Feed, Sees, Update
 from cli.web.local import serve
-from core.groups import MEMBER_OF
+from core.model import MEMBER_OF
 from core.units import time_text
 from kube.credentials import choose_source
 from kube.kinds import QUEUES_PATH, VOLCANO_VERSION

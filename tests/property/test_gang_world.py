@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from controller.actions import Bind
-from core.groups import DEFAULT_QUEUE, GroupKey, GroupKind, GroupSpec, NetworkTopology, QueueSpec, SubGroups
+from core.groups import DEFAULT_QUEUE, GroupSpec, NetworkTopology, QueueSpec, SubGroups
+from core.model import GroupKey, GroupKind
 from core.placing.queues import QueueTree, deserved
 from tests.support.devices.gang_cards import Kind, shares_of
 from tests.support.devices.gang_domains import least_of, subgroup_of

@@ -3,7 +3,8 @@
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from core.groups import GroupKey, GroupKind, GroupSpec, QueueSpec
+from core.groups import GroupSpec, QueueSpec
+from core.model import GroupKey, GroupKind
 from tests.support.worlds.world import NUMBER, World, node, pod
 
 GROUP = "scheduling.k8s.io/group-name"

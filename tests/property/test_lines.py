@@ -9,7 +9,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from core.groups import GroupKey, GroupKind, GroupSpec, QueueSpec
+from core.groups import GroupSpec, QueueSpec
+from core.model import GroupKey, GroupKind
 from core.placing.queues import QueueTree, deserved
 from core.settings import Policy
 from tests.support.worlds.world import CORES, MEMORY, NUMBER, World, node, pod

@@ -5,8 +5,8 @@ from random import Random
 
 import pytest
 
-from core.groups import GroupKey, GroupKind, GroupSpec, NetworkTopology, SubGroups
-from core.model import Phase
+from core.groups import GroupSpec, NetworkTopology, SubGroups
+from core.model import GroupKey, GroupKind, Phase
 from core.placing.domains import domains
 from core.placing.gang import Refused, place
 from tests.support.worlds.world import World, node, pod

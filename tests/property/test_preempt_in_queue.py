@@ -4,8 +4,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from controller.actions import Preempt
-from core.groups import GroupKey, GroupKind, GroupSpec, QueueSpec
-from core.model import PodUid
+from core.groups import GroupSpec, QueueSpec
+from core.model import GroupKey, GroupKind, PodUid
 from core.placing.gang import Unit
 from core.placing.minimums import Minimum
 from core.placing.preemption import victims_for

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from controller.actions import Action, Announce, Bind, Clear, Fence, Preempt, ReadPod, Touch, Unnominate
-from core.groups import GroupKey, GroupKind, GroupSpec, QueueSpec
-from core.model import NodeName, Phase, Pod, PodUid
+from core.groups import GroupSpec, QueueSpec
+from core.model import GroupKey, GroupKind, NodeName, Phase, Pod, PodUid
 from tests.support.worlds.world import MEMORY, NUMBER, START_UNIX_S, World, node, pod
 
 MIB, SLOTS = 10_000, 4

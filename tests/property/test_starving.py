@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from core.groups import GroupKey, GroupKind, GroupSpec
-from core.model import Phase
+from core.groups import GroupSpec
+from core.model import GroupKey, GroupKind, Phase
 from tests.support.worlds.world import World, node, pod
 
 MIB = 10_000

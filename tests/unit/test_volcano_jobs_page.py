@@ -5,7 +5,8 @@ from pathlib import Path
 
 from controller.grouping.admitting import Headroom, refusal
 from controller.grouping.groups import unsupported
-from core.groups import GroupKey, GroupKind, GroupPhase, GroupSpec, QueueSpec
+from core.groups import GroupPhase, GroupSpec, QueueSpec
+from core.model import GroupKey, GroupKind
 from core.placing.queues import QueueTree
 
 PAGE = (Path(__file__).parents[2] / "docs" / "users" / "volcano-jobs.md").read_text(encoding="utf-8")

@@ -28,7 +28,7 @@ def breaches(name: str) -> Iterator[tuple[str, str]]:
     """(importer, imported) that the contract *name* must forbid, whatever it says, and more that it says it forbids."""
     core = [one for one in children("core") if one != "core.wire"]
     yield from {
-        "rooms": [("core.names", "kube.objects"), ("runtime.backoff", "kube.objects"), ("webhook", "controller")],
+        "rooms": [("core.names", "kube.calls"), ("runtime.backoff", "kube.calls"), ("webhook", "controller")],
         "the command line stays outside the processes": [("cli.text", "controller.deciding.pending")],
         "inside the sandbox": [("sandbox.client", "sandbox.cluster")],
         "inside the core": [

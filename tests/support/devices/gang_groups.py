@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence, Set
 from dataclasses import replace
 from typing import Any, Final
 
-from core.groups import GroupKey, GroupKind, GroupSpec
-from core.model import Phase, Pod
+from core.groups import GroupSpec
+from core.model import GroupKey, GroupKind, Phase, Pod
 from tests.support.devices.gang_domains import (
     TIERS,
     any_near,

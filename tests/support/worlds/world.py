@@ -9,9 +9,9 @@ from controller.deciding.scheduler import Scheduler
 from controller.metrics import Metrics
 from core import audit
 from core.catalog import Catalog, standard_catalog
-from core.groups import GroupKind, GroupSpec, QueueSpec
+from core.groups import GroupSpec, QueueSpec
 from core.ledger import Ledger
-from core.model import Container, Node, NodeConstraints, NodeName, Phase, Pod, PodUid
+from core.model import Container, GroupKind, Node, NodeConstraints, NodeName, Phase, Pod, PodUid
 from core.settings import Settings, Tables
 from core.waiting import Wait
 

@@ -1,6 +1,7 @@
 """Groups that lack members come before surplus pods of groups that have their minimum."""
 
-from core.groups import GroupKey, GroupKind, GroupSpec, QueueSpec
+from core.groups import GroupSpec, QueueSpec
+from core.model import GroupKey, GroupKind
 from tests.support.worlds.world import World, node, pod
 
 MIB = 10_000

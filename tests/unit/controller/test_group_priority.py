@@ -7,7 +7,8 @@ import pytest
 
 from controller.actions import Inbox, Preempt
 from controller.reporting.answers import answer
-from core.groups import GroupKey, GroupKind, GroupSpec, QueueSpec
+from core.groups import GroupSpec, QueueSpec
+from core.model import GroupKey, GroupKind
 from core.wire.policies import PriorityClass
 from tests.support.worlds.world import World, node, pod
 

@@ -7,7 +7,8 @@ import pytest
 
 from controller.actions import Action, ReadOwner
 from controller.deciding.pending import ASKED_AGAIN_S, FRESH_S, GROUP_GIVEN_S, GroupOwners
-from core.groups import GroupKey, GroupKind, GroupSpec, QueueSpec
+from core.groups import GroupSpec, QueueSpec
+from core.model import GroupKey, GroupKind
 from core.waiting import Cause
 from tests.support.worlds.world import START_UNIX_S, World, node, pod
 

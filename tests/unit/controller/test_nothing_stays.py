@@ -5,8 +5,8 @@ import argparse
 import pytest
 
 from core.claims import Claim, StorageKind
-from core.groups import GroupKey, GroupKind, GroupPhase, GroupSpec, GroupStatus, QueueSpec
-from core.model import NodeName, Phase
+from core.groups import GroupPhase, GroupSpec, GroupStatus, QueueSpec
+from core.model import GroupKey, GroupKind, NodeName, Phase
 from core.wire.policies import ResourceQuota
 from tests.bench.soak import Soak
 from tests.support.devices.sizes import sizes

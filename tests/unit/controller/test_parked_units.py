@@ -10,8 +10,8 @@ from controller.actions import Preempt
 from controller.metrics import Metrics
 from controller.reporting.answers import answer
 from controller.reporting.status import StatusWriter
-from core.groups import GroupKey, GroupKind, GroupPhase, GroupSpec, GroupStatus, QueueSpec
-from core.model import Requirement
+from core.groups import GroupPhase, GroupSpec, GroupStatus, QueueSpec
+from core.model import GroupKey, GroupKind, Requirement
 from core.placing import gang
 from core.placing.gang import Together
 from core.waiting import Cause

@@ -3,8 +3,8 @@
 import pytest
 
 from core.explaining import explain
-from core.groups import GroupKey, GroupKind, GroupSpec, QueueSpec
-from core.model import PeerTerm, PeerTerms, Requirement, Spread
+from core.groups import GroupSpec, QueueSpec
+from core.model import GroupKey, GroupKind, PeerTerm, PeerTerms, Requirement, Spread
 from core.settings import Policy
 from core.waiting import Cause
 from core.wire.policies import Namespace

@@ -6,8 +6,8 @@ import pytest
 
 from core.dialects.hami.table import HamiTable
 from core.dialects.vgpu.table import VgpuTable
-from core.groups import GroupKey, GroupKind, GroupSpec, QueueSpec
-from core.model import Container
+from core.groups import GroupSpec, QueueSpec
+from core.model import Container, GroupKey, GroupKind
 from core.settings import Settings, Tables
 from core.view.fits import Place
 from core.waiting import Cause

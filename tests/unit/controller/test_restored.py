@@ -8,7 +8,7 @@ import pytest
 from controller.actions import Inbox
 from controller.scheduler_names import SchedulerNames
 from controller.watches import PodSink
-from kube.objects import EventKind
+from kube.reflector import EventKind
 from tests.support.worlds.world import World, node, pod
 
 

@@ -7,7 +7,7 @@ import pytest
 from controller.actions import Inbox
 from controller.scheduler_names import SchedulerNames
 from controller.watches import PodSink, node_sink
-from kube.objects import EventKind
+from kube.reflector import EventKind
 from tests.support.worlds.world import World, node, pod
 
 pytestmark = pytest.mark.looptime

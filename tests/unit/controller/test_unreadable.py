@@ -9,8 +9,9 @@ from core.errors import InvalidRequestError
 from core.model import NodeName
 from core.wire.nodes import salvage_node
 from core.wire.pods import decode_pod, salvage_pod
+from kube.calls import page_decoder
 from kube.errors import UndecodableError
-from kube.objects import Changed, event_decoder, page_decoder
+from kube.reflector import Changed, event_decoder
 from tests.support.worlds.world import World, node, pod
 
 SHARE = "volcano.sh/vgpu-number"

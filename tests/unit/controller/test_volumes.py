@@ -5,8 +5,8 @@ import pytest
 from controller.actions import GiveVolume, SelectNode
 from core.claims import Attachment, StorageKind
 from core.explaining import explain
-from core.groups import GroupKey, GroupKind, GroupSpec
-from core.model import Disk, NodeName, PodVolumes
+from core.groups import GroupSpec
+from core.model import Disk, GroupKey, GroupKind, NodeName, PodVolumes
 from core.settings import Policy
 from core.waiting import Cause
 from core.wire.storage import (

@@ -1,5 +1,5 @@
-from core.groups import GroupKey, GroupKind, group_of, is_leaving
-from core.model import Pod, PodUid
+from core.groups import is_leaving
+from core.model import GroupKey, GroupKind, Pod, PodUid, group_of
 from core.wire.pods import decode_pod
 
 VOLCANOS = {"scheduling.k8s.io/group-name": "v"}

@@ -1,6 +1,6 @@
 """A list is read page by page, all of one version."""
 
-from kube.objects import ListPage
+from kube.calls import ListPage
 from kube.reflector import list_all
 from kube.transport import Response
 

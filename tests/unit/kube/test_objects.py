@@ -3,8 +3,9 @@ import json
 import msgspec
 import pytest
 
+from kube.calls import ListPage, page_decoder, read_version
 from kube.errors import UndecodableError
-from kube.objects import Bookmark, Changed, EventKind, ListPage, WatchFailed, event_decoder, page_decoder, read_version
+from kube.reflector import Bookmark, Changed, EventKind, WatchFailed, event_decoder
 
 
 def name(text: bytes) -> str:

@@ -10,6 +10,7 @@ from itertools import pairwise
 import msgspec
 import pytest
 
+from kube.calls import is_newer
 from kube.errors import (
     ApiForbiddenError,
     ApiGoneError,
@@ -18,8 +19,7 @@ from kube.errors import (
     ApiUnknownError,
     ApiUnreachableError,
 )
-from kube.objects import EventKind, is_newer
-from kube.reflector import Pace, Reflector
+from kube.reflector import EventKind, Pace, Reflector
 from kube.transport import Purpose, Response
 
 pytestmark = pytest.mark.looptime

@@ -1,6 +1,6 @@
 import pytest
 
-from kube.objects import is_newer
+from kube.calls import is_newer
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from core.admission.rulebook import rulebook
 from core.catalog import standard_catalog
 from core.settings import Settings, Tables
 from core.wire.policies import ResourceQuota
-from kube.objects import EventKind
+from kube.reflector import EventKind
 from webhook.inventory import STALE_S, Budgets
 from webhook.metrics import Metrics
 from webhook.reviews import Path, Reviewer

@@ -10,8 +10,8 @@ from controller.acting.group_writes import GroupWrites
 from controller.actions import Announce, Inbox
 from controller.metrics import Metrics
 from controller.reporting.events import Recorder
-from core.groups import GroupKey, GroupKind, GroupPhase, GroupSpec, GroupStatus, QueueSpec
-from core.model import Phase
+from core.groups import GroupPhase, GroupSpec, GroupStatus, QueueSpec
+from core.model import GroupKey, GroupKind, Phase
 from core.units import time_text
 from core.wire.groups import JobSpec, salvage_group, salvage_queue
 from kube.errors import ApiForbiddenError

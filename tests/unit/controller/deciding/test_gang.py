@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from core.groups import GroupKey, GroupKind, GroupSpec, HyperNode, Members, NetworkTopology, SubGroups
-from core.model import Phase, Requirement
+from core.groups import GroupSpec, HyperNode, Members, NetworkTopology, SubGroups
+from core.model import GroupKey, GroupKind, Phase, Requirement
 from core.placing.domains import HyperNodes
 from core.placing.gang import Refused, place
 from core.waiting import Cause

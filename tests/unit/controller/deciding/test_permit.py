@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from core.groups import GroupKey, GroupKind, GroupSpec, NetworkTopology, SubGroups
-from core.model import NodeConstraints, Phase
+from core.groups import GroupSpec, NetworkTopology, SubGroups
+from core.model import GroupKey, GroupKind, NodeConstraints, Phase
 from core.settings import Policy
 from core.waiting import Cause
 from tests.support.worlds.world import World, node, pod

@@ -7,8 +7,8 @@ import pytest
 
 from controller.acting.evicting import POLICY_REST_S
 from controller.actions import Announce, Preempt, Target, Unnominate
-from core.groups import GroupKey, GroupKind, GroupSpec, NetworkTopology, QueueSpec, SubGroups
-from core.model import NodeConstraints, NodeName, Phase, PodUid, Requirement
+from core.groups import GroupSpec, NetworkTopology, QueueSpec, SubGroups
+from core.model import GroupKey, GroupKind, NodeConstraints, NodeName, Phase, PodUid, Requirement
 from core.wire.policies import DisruptionBudget, ResourceQuota
 from tests.support.worlds.world import MEMORY, NUMBER, World, node, on, pod
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from controller.actions import Preempt
-from core.groups import GroupKey, GroupKind, GroupSpec, QueueSpec
-from core.model import Phase, Requirement
+from core.groups import GroupSpec, QueueSpec
+from core.model import GroupKey, GroupKind, Phase, Requirement
 from core.wire.policies import DisruptionBudget, ResourceQuota
 from tests.support.worlds.world import MEMORY, NUMBER, World, node, on, pod
 

@@ -11,8 +11,8 @@ import pytest
 
 from controller.actions import Preempt
 from controller.deciding.preempt import OF_QUEUES
-from core.groups import GroupKey, GroupKind, GroupSpec, QueueSpec
-from core.model import Requirement
+from core.groups import GroupSpec, QueueSpec
+from core.model import GroupKey, GroupKind, Requirement
 from core.wire.policies import DisruptionBudget
 from tests.support.worlds.world import NUMBER, World, node, pod
 

@@ -2,7 +2,8 @@ import pytest
 
 from controller.grouping.admitting import Headroom, compared, order, refusal
 from core.constraints.quota import shown
-from core.groups import GroupKey, GroupKind, GroupSpec, QueueSpec
+from core.groups import GroupSpec, QueueSpec
+from core.model import GroupKey, GroupKind
 from core.placing.queues import QueueTree
 from core.wire.groups import salvage_queue
 

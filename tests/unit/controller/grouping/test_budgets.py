@@ -8,7 +8,8 @@ import pytest
 
 from controller.deciding.cluster import QueueOrder
 from controller.grouping.budgets import Budgets
-from core.groups import GroupKey, GroupKind, GroupSpec, QueueSpec
+from core.groups import GroupSpec, QueueSpec
+from core.model import GroupKey, GroupKind
 from core.waiting import Cause
 from tests.support.worlds.world import CORES, MEMORY, NUMBER, World, node, pod
 

@@ -13,8 +13,8 @@ from controller.grouping.group_status import (
     state_of,
     status_of,
 )
-from core.groups import GroupCondition, GroupKey, GroupKind, GroupPhase, GroupSpec, GroupStatus
-from core.model import Phase, Pod, PodUid
+from core.groups import GroupCondition, GroupPhase, GroupSpec, GroupStatus
+from core.model import GroupKey, GroupKind, Phase, Pod, PodUid
 
 KEY = GroupKey(GroupKind.VOLCANO, "ml", "g")
 ADMITTED = GroupVerdict(admitted=True)

@@ -5,8 +5,8 @@ import pytest
 
 from controller.grouping.enqueue import Enqueue
 from controller.grouping.groups import Groups
-from core.groups import GroupKey, GroupKind, GroupPhase, GroupSpec, GroupStatus, QueueSpec
-from core.model import Phase, PodUid
+from core.groups import GroupPhase, GroupSpec, GroupStatus, QueueSpec
+from core.model import GroupKey, GroupKind, Phase, PodUid
 from core.settings import GroupSettings
 from core.waiting import Cause
 from core.wire.groups import salvage_group

@@ -4,8 +4,8 @@ from unittest.mock import Mock
 
 import pytest
 
-from core.groups import OUT_OF_SYNC, GroupKey, GroupKind, GroupSpec, NetworkTopology
-from core.model import Phase
+from core.groups import OUT_OF_SYNC, GroupSpec, NetworkTopology
+from core.model import GroupKey, GroupKind, Phase
 from tests.support.worlds.world import World, node, pod
 
 NAMED = "scheduling.k8s.io/group-name"

@@ -6,8 +6,8 @@ import pytest
 import structlog
 
 from controller.reporting.conditions import FAILING_MAX_S, NUMBERS_PER_S, PER_S, Conditions, Saying, WaitReasons
-from core.groups import MIN_MEMBER, GroupKind
-from core.model import PodUid
+from core.groups import MIN_MEMBER
+from core.model import GroupKind, PodUid
 from core.waiting import Cause, Wait
 from kube.errors import ApiForbiddenError
 from tests.support.servers.fake_calls import conflict

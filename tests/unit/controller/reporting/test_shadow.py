@@ -4,8 +4,8 @@ from controller.actions import Inbox
 from controller.reporting.shadow import NEEDLESS_S, Onlooker, Round, Shadow, judge
 from controller.reporting.work import Work
 from core.explaining import explain
-from core.groups import GroupKey, GroupKind, GroupPhase, GroupSpec, GroupStatus, QueueSpec
-from core.model import NodeName
+from core.groups import GroupPhase, GroupSpec, GroupStatus, QueueSpec
+from core.model import GroupKey, GroupKind, NodeName
 from core.wire.policies import ResourceQuota
 from tests.support.worlds.world import START_UNIX_S, World, node, on, pod
 

@@ -6,8 +6,8 @@ import pytest
 
 from controller.metrics import Metrics
 from controller.reporting.status import StatusWriter
-from core.groups import GroupKey, GroupKind, GroupSpec
-from core.model import NodeName
+from core.groups import GroupSpec
+from core.model import GroupKey, GroupKind, NodeName
 from tests.support.servers.fake_calls import conflict
 from tests.support.worlds.telling import running
 from tests.support.worlds.world import CORES, NUMBER, World, node, pod

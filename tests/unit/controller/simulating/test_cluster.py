@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from controller.simulating.cluster import SimulatedCluster
-from core.groups import GroupKey, GroupKind, GroupSpec
-from core.model import NodeName, PodUid
+from core.groups import GroupSpec
+from core.model import GroupKey, GroupKind, NodeName, PodUid
 from core.settings import Settings, Tables
 from core.wire.policies import DisruptionBudget
 from tests.support.devices.mindcluster import npu_node, npu_pod

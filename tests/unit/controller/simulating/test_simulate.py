@@ -4,8 +4,8 @@ import pytest
 
 from controller.simulating.changes import UnusableChangeError
 from controller.simulating.simulate import simulate
-from core.groups import GroupKey, GroupKind, GroupSpec
-from core.model import Phase
+from core.groups import GroupSpec
+from core.model import GroupKey, GroupKind, Phase
 from core.view.simulated import SimulatedCard, SimulatedKind
 from core.wire.changes import Change
 from tests.support.worlds.world import MEMORY, NUMBER, node, pod

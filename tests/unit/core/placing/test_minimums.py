@@ -1,8 +1,8 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from core.groups import GroupKey, GroupKind, GroupSpec, SubGroups
-from core.model import Pod, PodUid, Requirement
+from core.groups import GroupSpec, SubGroups
+from core.model import GroupKey, GroupKind, Pod, PodUid, Requirement
 from core.placing.minimums import Division, Tally, minimum_of
 
 KEY = GroupKey(GroupKind.VOLCANO, "ml", "g")

@@ -10,9 +10,9 @@ import yaml
 
 from cli.apply import UnusablePlanError, id_of, plan_in
 from core.catalog import standard_catalog
-from core.groups import MEMBER_OF, GroupKey, GroupKind, GroupSpec, SubGroups
+from core.groups import GroupSpec, SubGroups
 from core.ledger import Ledger
-from core.model import NO_VOLUMES, NodeName, Pod, PodUid, PodVolumes, Requirement
+from core.model import MEMBER_OF, NO_VOLUMES, GroupKey, GroupKind, NodeName, Pod, PodUid, PodVolumes, Requirement
 from core.moving.search import Limits
 from core.moving.units import unit_of, unit_of_group
 from core.moving.who import Rights, Stays, crowd_of

@@ -9,9 +9,9 @@ from controller.grouping.budgets import Budgets, spender_of
 from controller.grouping.groups import Groups
 from core.catalog import standard_catalog
 from core.constraints.quota import taken
-from core.groups import MEMBER_OF, GroupKey, GroupKind, GroupSpec, QueueSpec, group_of
+from core.groups import GroupSpec, QueueSpec
 from core.ledger import Ledger
-from core.model import Pod
+from core.model import MEMBER_OF, GroupKey, GroupKind, Pod, group_of
 from core.placing.queues import QueueTree
 from core.settings import GroupSettings, Settings, Tables
 from core.view.queues import QueueAmount, Queues, held_by_queue, queues_of

@@ -10,8 +10,8 @@ from cli.options import By
 from cli.waiting import waiting_table
 from controller.deciding.queue import SchedulingQueue
 from controller.grouping.groups import Groups
-from core.groups import MEMBER_OF, GroupKey, GroupKind, GroupSpec
-from core.model import Phase, Pod
+from core.groups import GroupSpec
+from core.model import MEMBER_OF, GroupKey, GroupKind, Phase, Pod
 from core.settings import GroupSettings
 from core.view.waiting import Lines, Waiting, has_place, waiting
 from core.waiting import Cause, Wait

@@ -3,8 +3,8 @@ import json
 import pytest
 
 from core.errors import InvalidRequestError
-from core.groups import GroupKey, GroupKind, GroupPhase, NetworkTopology, SubGroups
-from core.model import Requirement
+from core.groups import GroupPhase, NetworkTopology, SubGroups
+from core.model import GroupKey, GroupKind, Requirement
 from core.units import MAX_AMOUNT
 from core.wire.groups import (
     UNREADABLE,
