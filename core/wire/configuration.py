@@ -90,15 +90,6 @@ class OwnSettings:
         return "dialects" in self.fields
 
 
-def decode_settings(text: str, words: Vocabulary) -> Settings:
-    """Read cardshare.yaml over the defaults.
-
-    Raises:
-        ConfigError: as for `decode_own_settings`.
-    """
-    return decode_own_settings(text, words).over(Settings())
-
-
 def decode_own_settings(text: str, words: Vocabulary) -> OwnSettings:
     """Read cardshare.yaml; *words* are those of the existing dialects.
 

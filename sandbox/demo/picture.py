@@ -24,7 +24,7 @@ Json = dict[str, Any]
 
 _BAR_CHARS: Final = 24
 _FULL, _EMPTY = "█", "░"
-_CHIPS: Final[Mapping[str, AscendChip]] = {chip.common_word: chip for chip in SHIPPED_CHIPS}
+_CHIPS: Final[Mapping[str, AscendChip]] = {chip.named.type: chip for chip in SHIPPED_CHIPS}
 _REGISTER: Final = re.compile(r"hami\.io/node-register-(?P<word>.+)")
 _CORES_PER_CHIP: Final = 8
 _SAID_ALREADY: Final = frozenset(

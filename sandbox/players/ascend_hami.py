@@ -18,7 +18,7 @@ from sandbox.players.hami_serving import HamiLikePlugin, Setup, Turn
 from sandbox.players.objects import annotations_of
 from sandbox.players.player import Card, PluginOptions
 
-_CHIPS: Final = {chip.common_word: chip for chip in SHIPPED_CHIPS}
+_CHIPS: Final = {chip.named.type: chip for chip in SHIPPED_CHIPS}
 # Positions 0 to 3 of the plugin's list are one ring, all others the next (ascend 1.4).
 _RING: Final = 4
 _ONE_RING: Final = "Ascend910C"
@@ -32,7 +32,7 @@ class AscendSetup(Setup):
     soft: bool = False
 
     def notes(self) -> Mapping[str, str]:
-        word, now = self.chip.common_word, datetime.now(UTC)
+        word, now = self.chip.named.type, datetime.now(UTC)
         return {
             f"hami.io/node-register-{word}": self.register(),
             f"hami.io/node-handshake-{word}": f"Reported_{now:%Y.%m.%d %H:%M:%S}",
@@ -40,7 +40,7 @@ class AscendSetup(Setup):
         }
 
     def device(self, at: int, card: Card) -> Mapping[str, Any]:
-        word = self.chip.common_word
+        word = self.chip.named.type
         found: dict[str, Any] = {
             "id": card.id,
             "index": at,
@@ -65,8 +65,8 @@ class AscendHamiPlugin(HamiLikePlugin[AscendSetup]):
         return AscendSetup(
             chip=chip,
             resource=chip.named.cards,
-            to_allocate=protocol.to_allocate(chip.common_word),
-            also=protocol.runtime_info(chip.common_word),
+            to_allocate=protocol.to_allocate(chip.named.type),
+            also=protocol.runtime_info(chip.named.type),
             shares=chip.allocatable_mib // chip.templates[0].memory_mib if chip.templates else 1,
             soft=given.word("mode", "template", ("template", "hami-core")) == "hami-core",
             cards=given.cards(node_name, "NPU"),

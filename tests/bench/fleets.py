@@ -21,7 +21,7 @@ MODELS = (
 
 
 _MIG_MODELS: Final = (("NVIDIA-NVIDIA A100-SXM4-40GB", 40960), ("NVIDIA-NVIDIA A30", 24576))
-_CHIP: Final = next(chip for chip in SHIPPED_CHIPS if chip.common_word == "Ascend910B3")
+_CHIP: Final = next(chip for chip in SHIPPED_CHIPS if chip.named.type == "Ascend910B3")
 _BASE: Final = {"cpu": "128", "memory": "1024Gi", "pods": "250"}
 
 
@@ -167,14 +167,14 @@ def _hami_node(number: int) -> Node:
             "count": _CHIP.allocatable_mib // _CHIP.templates[0].memory_mib,
             "devmem": _CHIP.allocatable_mib,
             "devcore": _CHIP.ai_core,
-            "type": _CHIP.common_word,
+            "type": _CHIP.named.type,
             "health": True,
             "devicepairscore": {},
             "custominfo": {"NetworkID": at // 4},
         }
         for at in range(8)
     ]
-    return _made(number, {_CHIP.named.cards: "64"}, {f"hami.io/node-register-{_CHIP.common_word}": json.dumps(devices)})
+    return _made(number, {_CHIP.named.cards: "64"}, {f"hami.io/node-register-{_CHIP.named.type}": json.dumps(devices)})
 
 
 def _hami_pod(number: int, args: argparse.Namespace, chance: random.Random) -> Pod:

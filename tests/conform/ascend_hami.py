@@ -350,7 +350,7 @@ def _unhealthy(case: Case) -> bool:
 
 def _word(pod: Mapping[str, Any], record: Record) -> str:
     text = json.dumps(pod)
-    return max((c.common_word for c in record.tables.of(AscendTable).chips if f'"{c.named.cards}' in text), key=len)
+    return max((c.named.type for c in record.tables.of(AscendTable).chips if f'"{c.named.cards}' in text), key=len)
 
 
 def _asked_of_init(record: Record) -> bool:

@@ -115,7 +115,7 @@ def case_of(record: Record, node: Any, pods: Any, pod: Any) -> Case:
 
 def chip_of(tables: Tables, word: str) -> AscendChip:
     """A chip type by its common word."""
-    return next(chip for chip in tables.of(AscendTable).chips if chip.common_word == word)
+    return next(chip for chip in tables.of(AscendTable).chips if chip.named.type == word)
 
 
 def notes_of(found: Mapping[str, Any]) -> Mapping[str, str]:

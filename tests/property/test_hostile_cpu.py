@@ -36,7 +36,7 @@ CALLS = 12
 YARD_S = 0.0009
 CATALOG = standard_catalog()
 MEMOS = (spelling._compared, selection._types, selection._accepts_type, model._parse, metax._written)
-WORDS = [chip.common_word for chip in TABLES.of(AscendTable).chips]
+WORDS = [chip.named.type for chip in TABLES.of(AscendTable).chips]
 
 
 def yard() -> object:

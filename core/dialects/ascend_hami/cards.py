@@ -42,7 +42,7 @@ def offer(node: Node, tables: Tables) -> Offer[Card] | Complaint | None:
     cards: list[Card] = []
     complaints: list[Complaint] = []
     for chip in chips_of(tables):
-        key = keys.register(chip.common_word)
+        key = keys.register(chip.named.type)
         text = node.annotations.get(key)
         if text is None:
             continue
@@ -55,7 +55,7 @@ def offer(node: Node, tables: Tables) -> Offer[Card] | Complaint | None:
         else:
             cards += found
             # Dialects settle which of two protocols serves the node; this only reports that both plugins run.
-            if chip.common_word == keys.SOLD_BY_CORE and allocatable(node, keys.NPU_CORE):
+            if chip.named.type == keys.SOLD_BY_CORE and allocatable(node, keys.NPU_CORE):
                 complaints.append(_clash(node))
     if not cards:
         return complaints[0] if complaints else None
@@ -87,7 +87,7 @@ def _cards_of(records: tuple[Record, ...], chip: AscendChip, *, soft: bool) -> l
     """Return the unused chips of *records* by index; of records with one id the last counts (ascend 10.3)."""
     found = sorted({record.uuid: record for record in records}.values(), key=lambda one: one.position)
     # Rings mean something only where every device says which one it is in (ascend 4.6).
-    ringed = chip.common_word.startswith(keys.RINGED_PREFIX) and all(one.ring is not None for one in found)
+    ringed = chip.named.type.startswith(keys.RINGED_PREFIX) and all(one.ring is not None for one in found)
     kinds = {memory_mib: _kind(chip, memory_mib, soft, ringed) for memory_mib in {one.memory_mib for one in found}}
     # Soft shares have percent of the cores, whatever the register says (ascend 4.4); nothing else is counted of them.
     return [
@@ -114,7 +114,7 @@ def _kind(chip: AscendChip, memory_mib: int, soft: bool, ringed: bool) -> Kind:
         Kind(
             mode=mode,
             serves=(mode,),
-            type=chip.common_word,
+            type=chip.named.type,
             memory=memory_mib,
             templates=templates,
             unit="%" if soft else "AI cores",
@@ -133,7 +133,7 @@ def _fixed(record: Record, chip: AscendChip, kind: Kind, cores: int) -> Fixed:
         memory=record.memory_mib,
         cores=cores,
         words=(),
-        label=chip.common_word,
+        label=chip.named.type,
         kind=kind,
         fault=fault,
         problem=problem,
@@ -144,12 +144,12 @@ def _fixed(record: Record, chip: AscendChip, kind: Kind, cores: int) -> Fixed:
 def _fault(record: Record, chip: AscendChip) -> tuple[Reason | None, str]:
     if problem := misnamed(record.uuid):
         return Reason.UNUSABLE, problem
-    if record.type != chip.common_word:
-        return Reason.UNUSABLE, f"its type is {quoted(record.type)}, not {chip.common_word}"
+    if record.type != chip.named.type:
+        return Reason.UNUSABLE, f"its type is {quoted(record.type)}, not {chip.named.type}"
     if record.memory_mib <= 0 or trim(chip, record.memory_mib) is None:
         return (
             Reason.UNUSABLE,
-            f"its memory of {record.memory_mib} MiB is not that of {with_article(chip.common_word)}; "
+            f"its memory of {record.memory_mib} MiB is not that of {with_article(chip.named.type)}; "
             "see the device configuration",
         )
     if not record.healthy:

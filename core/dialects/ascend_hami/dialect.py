@@ -45,7 +45,7 @@ class AscendHami(ByNodeLock, SharedCards):
 
     def names(self, tables: Tables) -> Names:
         chips = cards.chips_of(tables)
-        words = [chip.common_word for chip in chips]
+        words = [chip.named.type for chip in chips]
         return replace(
             super().names(tables),
             assignment_keys=keys.COMMON_KEYS.union(

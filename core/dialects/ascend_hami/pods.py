@@ -77,7 +77,7 @@ def readable_request(pod: AnyPod, tables: Tables) -> Request | tuple[Violation, 
         wish,
         (keys.SOFT_MODE,) if soft else (keys.TEMPLATE_MODE,) if is_cut else (),
         marks=marks_of(soft=soft),
-        type=chip.common_word,
+        type=chip.named.type,
         mib_per_unit=chip.named.mib_per_unit,
     )
 
@@ -114,7 +114,7 @@ def _ask(place: Place, chip: AscendChip, *, soft: bool) -> Ask | None:
         trimmed = trim(chip, memory)
         if trimmed is None:
             write = f"write {chip.capacity_mib // factor} or less"
-            remedy = f"{with_article(chip.common_word)} has {chip.capacity_mib} MiB; {write}"
+            remedy = f"{with_article(chip.named.type)} has {chip.capacity_mib} MiB; {write}"
             figures.wrong("CS102", chip.named.memory, remedy)
         else:
             cut = trimmed
@@ -171,7 +171,7 @@ def _cut_to(ask: Ask, cut: Profile) -> Ask:
 
 
 def _selection(pod: AnyPod, chip: AscendChip, violations: list[Violation]) -> CardSelection:
-    use, avoid = lists = keys.lists(chip.common_word)
+    use, avoid = lists = keys.lists(chip.named.type)
     # The words that select NVIDIA cards mean nothing here.
     given = {key: pod.annotations[key] for key in lists if key in pod.annotations}
     return selection_of(given, use, avoid, violations)
@@ -183,7 +183,7 @@ def _unservable(pod: AnyPod, chip: AscendChip) -> Iterator[Violation]:
     wish = _selection(pod, chip, [])
     both = ", ".join(sorted(wish.use_uuids & wish.no_use_uuids))
     if both:
-        field = "annotations {} and {}".format(*keys.lists(chip.common_word))
+        field = "annotations {} and {}".format(*keys.lists(chip.named.type))
         yield Violation(code="CS206", field=field, found=quoted(both), remedy="name each in one of the two only")
     wrong: list[Violation] = []
     for place in places_of(pod, wrong):
@@ -204,7 +204,7 @@ def recognised(request: Request, tables: Tables) -> frozenset[str]:
 
 def completed(pod: ReviewedPod, request: Request, tables: Tables) -> tuple[ReviewedPod, tuple[AdmissionWarning, ...]]:
     """Return *pod* with the runtime class of its chip type."""
-    names = {one.common_word: one.runtime_class for one in chips_of(tables)}
+    names = {one.named.type: one.runtime_class for one in chips_of(tables)}
     return with_runtime_class(pod, names.get(request.type, ""), f"from device-config.yaml for {request.type}")
 
 
@@ -258,10 +258,10 @@ def held(pod: Pod, cards: Sequence[Card], tables: Tables) -> Held[Assignment] | 
     if not words:
         return None
     chips = chips_of(tables)
-    known = [one for one in chips if one.common_word in words]
-    found = [(one.common_word, part) for one in known if (part := _of_chip(pod, cards, one)) is not None]
+    known = [one for one in chips if one.named.type in words]
+    found = [(one.named.type, part) for one in known if (part := _of_chip(pod, cards, one)) is not None]
     # Chips that nobody configured are held all the same; HAMi writes GPUs in the same way (nvidia 8), which are not.
-    others = set(words) - {one.common_word for one in known}
+    others = set(words) - {one.named.type for one in known}
     if not found and not any(word.startswith(keys.ASCEND) for word in others):
         return None
     parts = [part for _, part in found]
@@ -278,7 +278,7 @@ def held(pod: Pod, cards: Sequence[Card], tables: Tables) -> Held[Assignment] | 
 def _of_chip(pod: Pod, cards: Sequence[Card], chip: AscendChip) -> Held[Assignment] | None:
     """Return the same for one chip type."""
     soft = is_soft(pod)
-    written = {} if soft else templates(pod.annotations.get(keys.runtime_info(chip.common_word), ""))
+    written = {} if soft else templates(pod.annotations.get(keys.runtime_info(chip.named.type), ""))
 
     def finish(at: int, device: int, one: Written, entry: Entry, card: Card | None) -> tuple[Entry, bool]:
         cut = _cut_of(chip, written.get(entry.uuid, ""), entry.memory)
@@ -288,7 +288,7 @@ def _of_chip(pod: Pod, cards: Sequence[Card], chip: AscendChip) -> Held[Assignme
     return account.held(
         pod,
         cards,
-        keys.allocated(chip.common_word),
+        keys.allocated(chip.named.type),
         (chip.named.cards,),
         finish=None if soft else finish,
         marks=marks_of(soft=soft),
@@ -302,7 +302,7 @@ def _cut_of(chip: AscendChip, name: str, memory_mib: int) -> Profile | None:
     The configuration may have other templates since; the driver knows it all the same, and the slice stays as it is.
     """
     if name:
-        alike = (chip, *[one for one in SHIPPED_CHIPS if one.common_word == chip.common_word])
+        alike = (chip, *[one for one in SHIPPED_CHIPS if one.named.type == chip.named.type])
         for one in alike:
             for template in one.templates:
                 if template.name == name:
@@ -313,7 +313,7 @@ def _cut_of(chip: AscendChip, name: str, memory_mib: int) -> Profile | None:
 def _unnamed(pod: Pod, words: Collection[str], chips: Sequence[AscendChip]) -> str:
     """Return why the node is closed if *pod* requests chips of a type and its annotations name none."""
     for chip in chips:
-        if chip.common_word not in words and any(
+        if chip.named.type not in words and any(
             one.amount(chip.named.cards) not in (None, "0") for one in pod.containers
         ):
             return f"pod {pod.key} asks for {chip.named.cards}, and nothing says which chips it uses; delete the pod"
@@ -337,6 +337,6 @@ def _told(entry: Entry) -> dict[str, Any]:
 
 def in_flight(pod: Pod, tables: Tables) -> InFlight | None:
     """Return *pod* between its Binding and its last device; None if the plugin never looks at it."""
-    if any(keys.to_allocate(chip.common_word) in pod.annotations for chip in chips_of(tables)):
+    if any(keys.to_allocate(chip.named.type) in pod.annotations for chip in chips_of(tables)):
         return hami_lock.in_flight(pod)
     return None

@@ -45,11 +45,6 @@ class AscendChip:
     paired: bool = False
 
     @property
-    def common_word(self) -> str:
-        """The type in registers and annotations."""
-        return self.named.type
-
-    @property
     def whole(self) -> Profile:
         """What stands for a template where a pod gets all of a chip."""
         return Profile(WHOLE_CHIP, self.allocatable_mib, self.allocatable_mib, counted=(self.ai_core, self.ai_cpu))

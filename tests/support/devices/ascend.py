@@ -24,7 +24,7 @@ TABLES = Tables()
 
 def chip(word: str) -> AscendChip:
     """A chip type by its common word."""
-    return next(one for one in TABLES.of(AscendTable).chips if one.common_word == word)
+    return next(one for one in TABLES.of(AscendTable).chips if one.named.type == word)
 
 
 def device(uuid: str, index: int, word: str, **fields: Any) -> dict[str, Any]:

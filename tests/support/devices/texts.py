@@ -16,7 +16,7 @@ TRUSTED_ACCOUNTS: Final = (CONTROLLER_ACCOUNT, *PLUGIN_ACCOUNTS)
 
 
 def decode_settings(text: str) -> Settings:
-    return configuration.decode_settings(text, WORDS)
+    return decode_own_settings(text).over(Settings())
 
 
 def decode_own_settings(text: str) -> OwnSettings:

@@ -74,7 +74,7 @@ class Config:
 
     prefix: str = "volcano.sh"
     factor: int = 1
-    chips: frozenset[str] = frozenset(chip.common_word for chip in SHIPPED_CHIPS)
+    chips: frozenset[str] = frozenset(chip.named.type for chip in SHIPPED_CHIPS)
     vendors: frozenset[str] = frozenset(PLAIN)
     dialects: frozenset[DialectName] = ALL_DIALECTS
     policy: Policy = Policy.BINPACK
@@ -86,7 +86,7 @@ class Config:
         return Tables(
             sections=(
                 VgpuTable(named=named, geometries=_GEOMETRIES),
-                AscendTable(chips=tuple(chip for chip in SHIPPED_CHIPS if chip.common_word in self.chips)),
+                AscendTable(chips=tuple(chip for chip in SHIPPED_CHIPS if chip.named.type in self.chips)),
                 *[VendorNames(dialect=name) for name in sorted(self.vendors)],
             )
         )

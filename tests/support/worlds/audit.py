@@ -151,7 +151,7 @@ def _whole(node: Node, pods: Sequence[Pod], tables: Tables) -> Iterator[str]:
 
 
 def _hami(node: Node, pods: Sequence[Pod], tables: Tables) -> Iterator[str]:
-    chips = {chip.common_word: chip for chip in tables.of(AscendTable).chips}
+    chips = {chip.named.type: chip for chip in tables.of(AscendTable).chips}
     for word, chip in chips.items():
         text = node.annotations.get(f"hami.io/node-register-{word}", "")
         devices = {one["id"]: one for one in json.loads(text)} if text else {}

@@ -188,7 +188,7 @@ def test_an_empty_assignment_of_a_pod_that_asks_for_nothing_closes_nothing():
 
 
 def test_a_chip_type_that_is_added_is_counted_on_pods_that_were_there_before():
-    chips = tuple(chip for chip in SHIPPED_CHIPS if chip.common_word != "Ascend310P")
+    chips = tuple(chip for chip in SHIPPED_CHIPS if chip.named.type != "Ascend310P")
     without = Tables(sections=(AscendTable(chips=chips),))
     node = full(hami_node("Ascend310P", ("U0",)))
     ledger = ledger_of(node, without)

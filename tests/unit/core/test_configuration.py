@@ -160,7 +160,7 @@ def test_what_switches_a_way_of_sharing_off_is_named_with_its_place(
 @pytest.mark.parametrize("content", [NVIDIA + WRAPPED, WRAPPED + NVIDIA, NVIDIA + LISTED, LISTED + NVIDIA])
 def test_both_sections_in_one_text_are_read_in_either_order_and_shape(content: str):
     tables = merged(device_map=content).tables
-    assert (tables.of(VgpuTable).named.mib_per_unit, [chip.common_word for chip in tables.of(AscendTable).chips]) == (
+    assert (tables.of(VgpuTable).named.mib_per_unit, [chip.named.type for chip in tables.of(AscendTable).chips]) == (
         10,
         ["Ascend310P"],
     )
@@ -168,7 +168,7 @@ def test_both_sections_in_one_text_are_read_in_either_order_and_shape(content: s
 
 def test_chips_that_one_config_map_does_not_list_are_those_of_the_other():
     tables = merged(device_map=NVIDIA, chips_map=WRAPPED + NVIDIA.replace("10", "3")).tables
-    assert (tables.of(VgpuTable).named.mib_per_unit, [chip.common_word for chip in tables.of(AscendTable).chips]) == (
+    assert (tables.of(VgpuTable).named.mib_per_unit, [chip.named.type for chip in tables.of(AscendTable).chips]) == (
         10,
         ["Ascend310P"],
     )
@@ -183,7 +183,7 @@ def test_without_any_device_configuration_the_shipped_chips_count():
 def test_a_merged_chips_map_alone_serves_both_but_not_with_hamis_own_names():
     assert merged(chips_map=WRAPPED + NVIDIA).tables.of(VgpuTable).named.mib_per_unit == 10
     found = merged(chips_map=WRAPPED + HAMIS).tables
-    assert (found.of(VgpuTable), [chip.common_word for chip in found.of(AscendTable).chips]) == (
+    assert (found.of(VgpuTable), [chip.named.type for chip in found.of(AscendTable).chips]) == (
         VgpuTable(),
         ["Ascend310P"],
     )
@@ -199,7 +199,7 @@ def test_hamis_section_is_hamis_wherever_it_stands(place: str):
         4,
         True,
     )
-    assert [chip.common_word for chip in found.of(AscendTable).chips] == ["Ascend310P"]
+    assert [chip.named.type for chip in found.of(AscendTable).chips] == ["Ascend310P"]
 
 
 def test_where_volcano_is_told_to_read_hamis_map_its_chips_alone_count_for_volcano():

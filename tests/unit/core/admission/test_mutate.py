@@ -133,7 +133,7 @@ def test_whole_npus_have_no_labels_to_choose_by():
 
 
 def with_runtime_class(name):
-    chips = tuple(replace(one, runtime_class=name) for one in SHIPPED_CHIPS if one.common_word == "Ascend310P")
+    chips = tuple(replace(one, runtime_class=name) for one in SHIPPED_CHIPS if one.named.type == "Ascend310P")
     return rulebook(Settings(), Tables(sections=(AscendTable(chips=chips),)), standard_catalog())
 
 

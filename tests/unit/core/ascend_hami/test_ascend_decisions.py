@@ -175,7 +175,7 @@ def test_ai_cpus_of_a_910b2_are_counted_beside_its_memory():
 )
 def test_a_running_slice_counts_as_the_template_that_it_was_cut_by_whatever_its_memory_means_now(told):
     chips = TABLES.of(AscendTable).chips
-    (chip,) = [one for one in chips if one.common_word == B2]
+    (chip,) = [one for one in chips if one.named.type == B2]
     smaller = [one._replace(memory_mib=7168) if one.name == "vir03_1c_8g" else one for one in chip.templates]
     edited = AscendTable(
         chips=tuple([replace(chip, templates=tuple(smaller)) if one is chip else one for one in chips])

@@ -14,7 +14,7 @@ from tests.support.devices import ascend
 from tests.support.devices.ascend import DIALECT, TABLES
 
 WORD = "Ascend310P"
-WORDS = [chip.common_word for chip in TABLES.of(AscendTable).chips]
+WORDS = [chip.named.type for chip in TABLES.of(AscendTable).chips]
 
 
 def codes(found, tables=TABLES):
