@@ -27,7 +27,9 @@ def unshared():
 def run(image, unshared, folder, *words):
     """What a command of the image says, by a Python that has no package of its own."""
     python = Path(sys.base_prefix) / "bin" / f"python{sys.version_info[0]}.{sys.version_info[1]}"
-    paths = tree.environ((tree.ROOT / "Dockerfile").read_text(encoding="utf-8"))
+    paths = {**tree.environ((tree.ROOT / "Dockerfile").read_text(encoding="utf-8"))}
+    # The image has bytecode; here the first command writes what the others read.
+    del paths["PYTHONDONTWRITEBYTECODE"]
     inside = f"{image}{paths['PYTHONPATH']}:{image / tree.SITE}"
     ended = subprocess.run(
         [*unshared, str(python), "-S", "-m", *words],

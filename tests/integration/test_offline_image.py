@@ -73,7 +73,8 @@ def install(context, unshared, image):
     (image / "bin/python").symlink_to(PYTHON)
     ended = subprocess.run(
         [*unshared, "sh", "-c", command],
-        env={"PATH": f"{image}/bin:/usr/bin:/bin", "PIP_NO_INDEX": "1", "HOME": str(image)},
+        # Bytecode is not looked at.
+        env={"PATH": f"{image}/bin:/usr/bin:/bin", "PIP_NO_INDEX": "1", "PIP_COMPILE": "0", "HOME": str(image)},
         capture_output=True,
         text=True,
         check=False,
