@@ -4,6 +4,7 @@ import asyncio
 import gc
 import os
 import signal
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
@@ -29,6 +30,12 @@ _NAMES_INSTALLED: Final = ("Installed", "shared_stage")
 # In this order where nothing else counts: what may take a minute is not begun last, while other processes have ended.
 # Half of the scenarios take one process half of the whole run.
 _LONGEST_FIRST: Final = ("node", SCENARIOS, "e2e", "browser", "integration", "property", "unit")
+# The cases that a test plays, by its name; a scenario plays them on a real API server too.
+CASES: Final = defaultdict[str, list[int]](list)
+for _number, _tests in PLAYED.items():
+    for _name in _tests:
+        CASES[_name].append(_number)
+        CASES[_name.replace("::", "__").replace("integration/test_", "e2e/test_scenarios::")].append(_number)
 ROOMS: Final = ("core", "runtime", "kube", "webhook", "controller", "certs", "cli", "sandbox")
 
 # Up to Python 3.13, whoever asks for the current loop where none was ever set is given a new one, and nobody closes
@@ -108,6 +115,14 @@ def pytest_configure(config: pytest.Config) -> None:
             raise pytest.UsageError(f"file or directory not found: {arg}")
 
 
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Mark what plays a case, before pytest looks at marks: so `-m "case(number=22)"` finds it."""
+    if isinstance(item, pytest.Function):
+        file = item.nodeid.partition(".py::")[0].removeprefix("tests/")
+        for number in CASES.get(f"{file}::{item.originalname.removeprefix('test_')}", ()):
+            item.add_marker(pytest.mark.case(number=number))
+
+
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> OneByOne:
     """Called where tests run in several processes."""
@@ -115,7 +130,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> OneByOn
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Mark what plays a case, so that `-m "case(number=22)"` finds it; skip what leans on core being interpreted.
+    """Skip what leans on core being interpreted, and begin what takes long before the rest.
 
     After a run on a compiled core, only what leans on core being interpreted is left of what that run has shown
     (`scripts/test --uncompiled`).
@@ -130,11 +145,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         leaning = item.get_closest_marker("interpreted")
         if leaning and compiled:
             item.add_marker(pytest.mark.skip(reason=leaning.kwargs["reason"]))
-        if isinstance(item, pytest.Function) and item.path.is_relative_to(TESTS):
-            file = item.path.relative_to(TESTS).with_suffix("").as_posix()
-            name = f"{file}::{item.originalname.removeprefix('test_')}"
-            for number in (number for number, tests in PLAYED.items() if name in tests):
-                item.add_marker(pytest.mark.case(number=number))
     items.sort(key=lambda item: rank_of(item.nodeid))
 
 

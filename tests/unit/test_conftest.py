@@ -10,7 +10,7 @@ import pytest
 from blockbuster import BlockingError
 
 from certs.files import read
-from tests.conftest import rank_of, scope_of
+from tests.conftest import CASES, rank_of, scope_of
 
 TESTS = Path(__file__).parents[1]
 
@@ -63,6 +63,12 @@ def test_tests_that_may_take_a_minute_are_begun_before_those_that_take_none():
     assert found == [f"tests/{file}.py::t" for file in ("e2e/test_scenarios", *files[1:3], files[0])]
     rooms = {path.parent.relative_to(TESTS).parts[0] for path in TESTS.rglob("test_*.py")}
     assert max(rank_of(f"tests/{room}/test_a.py::t") for room in rooms) == rank_of("tests/unit/test_a.py::t")
+
+
+def test_a_case_is_found_by_its_number_wherever_it_is_played():
+    found = {name for name, numbers in CASES.items() if 22 in numbers}
+    played = "what_is_bound_while_the_watch_of_pods_is_held_back_counts_at_once"
+    assert found == {f"integration/test_fail_points::{played}", f"e2e/test_scenarios::fail_points__{played}"}
 
 
 def test_scenarios_are_played_on_two_servers():
