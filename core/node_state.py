@@ -40,7 +40,7 @@ class Holding(NamedTuple):
 
     dialect is None for a pod without cards; with several dialects, it is the first, and *also* has the others.
     scale: meaning of the assignment's figures (`core.port.spec.Scaling`), as of when it was first counted.
-    uses: what it asks by constraints that read use.
+    uses: what it asks by constraints that read use. unclear: why its own cards accept nothing new, or "".
     """
 
     key: str
@@ -51,6 +51,7 @@ class Holding(NamedTuple):
     also: tuple[HoldingPart, ...] = ()
     scale: Any = None
     uses: Signatures = ()
+    unclear: str = ""
 
     @property
     def parts(self) -> tuple[HoldingPart, ...]:
@@ -61,8 +62,17 @@ class Holding(NamedTuple):
 
     @property
     def reason(self) -> str:
-        """Why its node accepts nothing new in some dialect, or ""."""
+        """Why its node accepts nothing new in some dialect, or only its own cards accept nothing new; or ""."""
+        return self._closes or self.unclear
+
+    @property
+    def _closes(self) -> str:
         return self.closes or next((part.closes for part in self.also if part.closes), "")
+
+    def told(self, node: str) -> str:
+        """Return what of its *node* accepts nothing new because of it, and why; "" if nothing."""
+        what = f"node {node} accepts" if self._closes else f"its cards on node {node} accept"
+        return f"{what} no new shares while this pod is there: {self.reason}" if self.reason else ""
 
 
 def offers_alike(before: Node, node: Node) -> bool:
@@ -161,26 +171,28 @@ class Reader:
             found = _one_of_a_name(found, name, other, meant=meant)
         if not found:
             return Holding(pod.key, None, None, amounts, uses=self._constraints.uses_of(pod))
-        scale = self._scale(pod, found, there, before)
         (name, assignment, closes), *also = found
-        return Holding(pod.key, name, assignment, amounts, closes, tuple(also), scale, self._constraints.uses_of(pod))
+        scale, assignment, why = self._scaled(pod, found[0], there, before)
+        uses = self._constraints.uses_of(pod)
+        return Holding(pod.key, name, assignment, amounts, closes, tuple(also), scale, uses, why)
 
-    def _scale(self, pod: Pod, found: list[HoldingPart], there: "There | None", before: Holding | None) -> object:
-        """Return the meaning of the figures of the first of *found*; if it has changed since, close the node."""
-        name, assignment, _ = found[0]
+    def _scaled(
+        self, pod: Pod, part: HoldingPart, there: "There | None", before: Holding | None
+    ) -> tuple[object, Any, str]:
+        """Return the meaning of the figures of *part*, its assignment, and why that takes whole cards, or ""."""
+        name, assignment, _ = part
         scaling = self.scaled.get(name)
         if assignment is None or scaling is None:
-            return None
+            return None, assignment, ""
         now = there.scales[name] if there is not None else scaling.of_node(None, (), self._tables)
         since = before.scale if before is not None and before.dialect is name else None
         since = scaling.read(pod, assignment, now) if since is None else since
         if since is None or since is now:
-            return now
-        kept, why = scaling.rescaled(assignment, since, now)
+            return now, assignment, ""
+        kept, assignment, why = scaling.rescaled(assignment, since, now)
         if why:
-            closes = f"pod {pod.key} {why}; what it takes cannot be told; wait until it is gone, or delete it"
-            found.append(HoldingPart(name, None, closes))
-        return kept
+            why = f"pod {pod.key} {why}; what it takes cannot be told; wait until it is gone, or delete it"
+        return kept, assignment, why
 
     def scales(self, node: Node, empty: Mapping[DialectName, tuple[Any, ...]]) -> dict[DialectName, object]:
         """Return the meaning of figures on the cards of *node*."""

@@ -481,7 +481,7 @@ class Scheduler:
         self.cluster.carded[pod.uid] = pod
         if pod.started:
             self._started.add(pod.uid)
-        self._warn_of(pod, after.reason if before is None or before.reason != after.reason else "")
+        self._warn_of(pod, after.told(pod.node_name) if before is None or before.reason != after.reason else "")
         if not as_bound:
             self.cluster.metrics.assignments_changed.inc()
             self.cluster.announce(pod, "AssignmentChanged", _CHANGED)
@@ -508,16 +508,15 @@ class Scheduler:
             )
             self.cluster.announce_node(NodeName(pod.node_name), "PodTurnedAway", message)
 
-    def _warn_of(self, pod: Pod, closes: str) -> None:
+    def _warn_of(self, pod: Pod, closed: str) -> None:
         if pod.node_name not in self.cluster.ledger.states:
             message = (
                 f"is bound to node {pod.node_name}, which does not exist, so its cards are not counted; "
                 "delete the pod, or restore the node"
             )
             self.cluster.announce(pod, "NodeMissing", message)
-        if closes:
-            message = f"node {pod.node_name} accepts no new shares while this pod is there: {closes}"
-            self.cluster.announce(pod, "CardsClosed", message)
+        if closed:
+            self.cluster.announce(pod, "CardsClosed", closed)
 
     def announce_anew(self) -> Iterator[None]:
         """Report all present problems, including those reported before; yields between slices."""
@@ -526,7 +525,7 @@ class Scheduler:
 
     def _warn_anew(self, pod: Pod) -> None:
         holding = self.cluster.ledger.holding(pod.uid)
-        self._warn_of(pod, holding.reason if holding is not None else "")
+        self._warn_of(pod, holding.told(pod.node_name) if holding is not None else "")
 
     # ------------------------------------------------------------------ answers
 

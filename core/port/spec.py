@@ -77,17 +77,18 @@ class Register(NamedTuple):
 class Scaling(NamedTuple):
     """The unit of a node in which assignments have figures.
 
-    It is kept beside each holding, and written with the Binding. After a change of its unit, a node accepts nothing new
-    of the dialect until every holding in the old unit is gone.
+    It is kept beside each holding, and written with the Binding. After a change of the unit, a card accepts nothing new
+    until every holding of it in the old unit is gone.
 
     of_node: returns the scale of a node (None: gone) with these cards; empty if it currently offers none.
-    rescaled: of an assignment counted by one scale and the scale now, returns the scale to keep, and why it cannot be
-    counted by the scale now, or "". told: returns the annotations of the Binding that store the scale of an assignment.
+    rescaled: of an assignment counted by one scale and the scale now, returns the scale to keep; the assignment, with
+    the whole of those cards on which it cannot be counted now; and why it cannot, or "". told: returns the annotations
+    of the Binding that store the scale of an assignment.
     read: returns the scale stored on a bound pod, or the scale now if both mean the same for its cards; None if absent.
     """
 
     of_node: Callable[[Node | None, Sequence[Any], Tables], Any]
-    rescaled: Callable[[Any, Any, Any], tuple[Any, str]]
+    rescaled: Callable[[Any, Any, Any], tuple[Any, Any, str]]
     told: Callable[[Any, Any], Mapping[str, str]]
     read: Callable[[Pod, Any, Any], Any]
 

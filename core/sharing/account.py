@@ -27,6 +27,7 @@ _Item = TypeVar("_Item", str, Slice)
 # Makes a record, a NamedTuple, of all its figures in order; calling its class takes twice as long. It is used where a
 # decision makes most of its records.
 record: Final = tuple.__new__
+UNREAD: Final = "what a pod there takes of the card is unknown"
 
 
 class Entry(NamedTuple):
@@ -184,6 +185,12 @@ def assigned(
     return Assignment(segments, tuple(entries), tuple(sorted(peak)), card_type)
 
 
+def with_whole(assignment: Assignment, uuids: Collection[str]) -> Assignment:
+    """Return *assignment*, of which nobody knows what it takes of the cards *uuids*, so that it takes them whole."""
+    charges = [one._replace(unread=one.unread or 1) if one.uuid in uuids else one for one in assignment.charges]
+    return assignment._replace(charges=tuple(charges))
+
+
 def _charge(one: Entry, marks: tuple[str, ...]) -> Charge:
     """Return what a card loses to *one*, its only entry."""
     cut = () if one.slice is None else (one.slice,)
@@ -332,6 +339,7 @@ def overcommitted(cards: Sequence[Card], measures: Measures) -> tuple[str, ...]:
 def tallied(card: Card, measures: Measures) -> Tally:
     """Return *card* with its memory in use, for people."""
     fixed, kind = card.fixed, card.fixed.kind
+    mode = kind.mode if kind.serves and kind.mode != HAMI_CORE else ""
     return Tally(
         card=fixed.uuid,
         label=fixed.label,
@@ -339,7 +347,7 @@ def tallied(card: Card, measures: Measures) -> Tally:
         total=fixed.memory * kind.factor,
         unit=measures.unit,
         cores_pct=_percent(card.used_cores, kind) if measures.cores and kind.mode != MIG else None,
-        note=fixed.problem or (kind.mode if kind.serves and kind.mode != HAMI_CORE else ""),
+        note=fixed.problem or (UNREAD if card.unread else mode),
         mode=kind.mode,
         healthy=fixed.fault is None,
     )

@@ -14,7 +14,7 @@ from core.port.refusals import Reason, Shortfall
 from core.selection import ANY_CARD, type_words
 from core.settings import CARD_POLICIES, Policy
 from core.sharing import account, order, slices
-from core.sharing.account import Assignment, Entry, assigned, closed, record, take, with_slices
+from core.sharing.account import UNREAD, Assignment, Entry, assigned, closed, record, take, with_slices
 from core.sharing.account import cut as cut_card
 from core.sharing.card import MIG, Card, Kind, Measures, Sliced, holes
 from core.sharing.order import Linked, Rank, Ranking
@@ -610,7 +610,6 @@ def _beside(rules: Rules, before: Card, ask: Ask, request: Request, short: Short
     return short
 
 
-_UNREAD: Final = "a pod's assignment names the card but does not say what it takes"
 _CONFLICT: Final = "slices are in use that cannot exist together"
 
 
@@ -653,7 +652,7 @@ def _shortfall(rules: Rules, card: Card, ask: Ask, request: Request, reason: Rea
         case Reason.INDEX:
             return Shortfall(uuid, reason, unit="position", detail=f"it is card {fixed.position}")
         case Reason.UNUSABLE:
-            return Shortfall(uuid, reason, detail=fixed.problem or (_UNREAD if card.unread else _CONFLICT))
+            return Shortfall(uuid, reason, detail=fixed.problem or (UNREAD if card.unread else _CONFLICT))
         case Reason.RULE if fixed.fault is None:
             return Shortfall(uuid, reason, detail=rules.restricted(card, wanted(ask, card)))
         case _:

@@ -164,7 +164,7 @@ BROKEN = {
     ),
     "an edit of the unit of memory is not heeded": (
         "spec = core.dialects.vgpu.dialect.DIALECT\n"
-        "scaling = spec.scaling._replace(rescaled=lambda assignment, since, now: (now, ''))\n"
+        "scaling = spec.scaling._replace(rescaled=lambda assignment, since, now: (now, assignment, ''))\n"
         "object.__setattr__(spec, 'scaling', scaling)",
         ["the unit of memory is edited"],
         {"oversold"},

@@ -28,7 +28,18 @@ from core.port.refusals import Reason, Shortfall, Violation
 from core.selection import type_words
 from core.settings import Policy, Tables
 from core.sharing import account
-from core.sharing.account import Assignment, Entry, Unread, Written, assigned, entries, fullness, later, take
+from core.sharing.account import (
+    Assignment,
+    Entry,
+    Unread,
+    Written,
+    assigned,
+    entries,
+    fullness,
+    later,
+    take,
+    with_whole,
+)
 from core.sharing.card import HAMI_CORE, MIG, MODES, Card
 from core.sharing.fit import BY_USE, Rules
 from core.sharing.order import Ranking
@@ -511,18 +522,26 @@ def _registered(node: Node, tables: Tables) -> Sequence[Card]:
         return ()
 
 
-def rescaled(assignment: Assignment, since: Scale, now: Scale) -> tuple[Scale, str]:
-    """(the scale to keep beside *assignment*, counted by *since*; why it cannot be counted by *now*, or "")."""
-    if since.factor != now.factor:
-        return since, f"counts memory in units of {since.factor} MiB, and the configuration says {now.factor} MiB"
-    alike = True
+def rescaled(assignment: Assignment, since: Scale, now: Scale) -> tuple[Scale, Assignment, str]:
+    """See `core.port.spec.Scaling`; *assignment* is counted by *since*."""
+    alike = since.factor == now.factor
+    unclear: dict[str, str] = {}
     for entry in assignment.entries:
         old, new = since.cards.get(entry.uuid), now.cards.get(entry.uuid)
         alike = alike and old == new
-        if old and new and entry.memory and not _LEAST_IN_20 * old <= 20 * new <= _MOST_IN_20 * old:
-            return since, f"has {entry.memory} of the {old} units that {entry.uuid} had, and it has {new} now"
+        if not (new and entry.memory):
+            continue
+        if since.factor != now.factor:
+            why = f"counts memory in units of {since.factor} MiB, and the configuration says {now.factor} MiB"
+        elif old and not _LEAST_IN_20 * old <= 20 * new <= _MOST_IN_20 * old:
+            why = f"has {entry.memory} of the {old} units that {entry.uuid} had, and it has {new} now"
+        else:
+            continue
+        unclear.setdefault(entry.uuid, why)
+    if unclear:
+        return since, with_whole(assignment, unclear), next(iter(unclear.values()))
     # One value for all pods of a node, where both say the same.
-    return (now if alike else since), ""
+    return (now if alike else since), assignment, ""
 
 
 def scale_told(assignment: Assignment, scale: Scale) -> dict[str, str]:

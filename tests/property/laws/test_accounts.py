@@ -351,7 +351,7 @@ def test_a_scale_is_read_as_it_was_told(mode, seed, steps):
         bound = world.bound(pod, assignment)
         bound = bound._replace(annotations={**bound.annotations, **told})
         assert scaling.read(bound, assignment, scale) == scale
-        assert scaling.rescaled(assignment, scale, scale) == (scale, "")
+        assert scaling.rescaled(assignment, scale, scale) == (scale, assignment, "")
 
 
 @law()

@@ -106,7 +106,7 @@ class Units(Side):
             machine.doubtful.add(pod["metadata"]["uid"])
 
     def shuns(self, machine: Machine) -> set[str]:
-        """All cards of a node with a pod whose memory is in another unit: it is closed until that pod is gone."""
-        uids = [pod["metadata"]["uid"] for _, pod in self.pods_on(machine.name)]
-        is_closed = any(machine.units.get(uid, machine.factor) != machine.factor for uid in uids)
-        return set(machine.cards) if is_closed else set()
+        """The cards of pods whose memory is in another unit: they are closed until those pods are gone."""
+        pods = [pod for _, pod in self.pods_on(machine.name)]
+        old = [pod for pod in pods if machine.units.get(pod["metadata"]["uid"], machine.factor) != machine.factor]
+        return {share.card for pod in old for share in machine.shares(pod)}

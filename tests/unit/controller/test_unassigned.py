@@ -26,18 +26,18 @@ def test_a_pod_whose_cards_are_named_is_counted_whoever_bound_it():
     assert world.placed() == {"stranger": "n1", "small": "n1"}
 
 
-def test_a_new_leader_tells_of_a_pod_that_closes_its_node_though_its_cards_are_named():
+def test_a_new_leader_tells_of_a_pod_that_closes_its_cards_though_they_are_named():
     world = World(node("n1", memory=10_000))
     world.adds(pod("a"))
     assert world.placed() == {"a": "n1"}
     # The plugin has come back with another unit: what the pod holds means another thing now.
     world.scheduler.nodes.changed(node("n1", memory=1000, version="2"))
-    assert world.ledger.states[NodeName("n1")].closed
     world.announced()
     for _ in world.scheduler.announce_anew():
         pass
     (told,) = [one for one in world.announced() if one.reason == "CardsClosed"]
     assert told.about.name == "a"
+    assert told.message.startswith("its cards on node n1 accept no new shares while this pod is there: pod default/a")
     assert "of the 10000 units" in told.message
 
 

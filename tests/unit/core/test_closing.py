@@ -242,36 +242,64 @@ def grown(ledger: Ledger, tables: Tables, node: Node) -> None:
     ledger.set_node(node)
 
 
-def test_holders_counted_in_another_unit_close_their_node_until_they_are_gone():
+VGPU_NAME = DialectName("vgpu")
+
+
+def closed_cards(ledger: Ledger) -> list[str]:
+    """The cards that the node's holders close; it stays open for shares on all others."""
+    assert ledger.states[NAME].closed == {}
+    tallies = ledger.catalog.dialects[VGPU_NAME].tally(ledger.states[NAME].offers[VGPU_NAME])
+    return [one.card for one in tallies if one.note == "what a pod there takes of the card is unknown"]
+
+
+def reason_of(ledger: Ledger) -> str:
+    (holding,) = ledger.holders(NAME).values()
+    assert holding.told(NAME) in (
+        "",
+        f"its cards on node n accept no new shares while this pod is there: {holding.reason}",
+    )
+    return holding.reason
+
+
+def test_holders_counted_in_another_unit_close_their_cards_until_they_are_gone():
     ledger = ledger_of(factor(10, 10)[1], factor(10, 10)[0])
     ledger.count(held(SHARE, **{"volcano.sh__vgpu_ids_new": "GPU-0,NVIDIA,8000,0:"}))
     grown(ledger, *factor(1, 1))
-    assert placed(ledger, SHARE) is None
-    assert "units of 10 MiB" in ledger.states[NAME].closed[DialectName("vgpu")]
+    assert "units of 10 MiB" in reason_of(ledger)
+    assert closed_cards(ledger) == ["GPU-0"]
+    both = asks(**{"volcano.sh__vgpu_number": "2", "volcano.sh__vgpu_memory": "9000"})
+    assert placed(ledger, both) is None
+    elsewhere = placed(ledger, SHARE)
+    assert elsewhere is not None
+    assert [one.uuid for one in elsewhere.assignment.entries] == ["GPU-1"]
+    # As far as people see; quotas count what the pod asked for.
+    (holding,) = ledger.holders(NAME).values()
+    assert ledger.metered(VGPU_NAME, holding.assignment)["volcano.sh/vgpu-memory"] == 8000
     grown(ledger, *factor(10, 10))
-    assert ledger.states[NAME].closed == {}
+    assert (closed_cards(ledger), reason_of(ledger)) == ([], "")
     grown(ledger, *factor(1, 1))
     ledger.release(PodUid("held"))
-    assert placed(ledger, SHARE) is not None
+    assert placed(ledger, both) is not None
 
 
-def test_a_register_in_another_unit_closes_its_node_whatever_the_configuration_says():
+def test_a_register_in_another_unit_closes_the_card_whatever_the_configuration_says():
     tables, node = factor(1, 10)
     ledger = ledger_of(node, tables)
     ledger.count(held(SHARE, **{"volcano.sh__vgpu_ids_new": "GPU-0,NVIDIA,7000,0:"}))
     ledger.set_node(factor(1, 1)[1])
-    assert "7000 of the 8000 units that GPU-0 had, and it has 80000" in ledger.states[NAME].closed[DialectName("vgpu")]
+    assert "7000 of the 8000 units that GPU-0 had, and it has 80000" in reason_of(ledger)
+    assert closed_cards(ledger) == ["GPU-0"]
     # The plugin goes and comes back as it was.
     ledger.set_node(replace(node, allocatable=BASE))
     ledger.set_node(node)
-    assert ledger.states[NAME].closed == {}
+    assert (closed_cards(ledger), reason_of(ledger)) == ([], "")
 
 
 def test_a_driver_that_reports_some_memory_less_closes_nothing():
     ledger = ledger_of(gpus(VGPU, **REGISTER))
     ledger.count(HELD["vgpu"])
     ledger.set_node(gpus(VGPU, **{key: text.replace("16000", "15800") for key, text in REGISTER.items()}))
-    assert ledger.states[NAME].closed == {}
+    assert closed_cards(ledger) == []
 
 
 def test_the_unit_is_written_with_the_binding_and_read_by_another_process():
@@ -287,7 +315,7 @@ def test_the_unit_is_written_with_the_binding_and_read_by_another_process():
     bound = HELD["vgpu"]._replace(annotations={**written, **told})
     for later, closes in ((factor(10, 10), False), (factor(1, 1), True), (factor(10, 1), True), (factor(1, 10), True)):
         fresh = rebuilt(standard_catalog(), later[0], Settings(), [later[1]], [bound])
-        assert (DialectName("vgpu") in fresh.states[NAME].closed) is closes, later[0]
+        assert closed_cards(fresh) == (["GPU-0", "GPU-1"] if closes else []), later[0]
 
 
 @pytest.mark.parametrize("text", ["", "x", "10", "10:", "10:1,2,3", "10:x,1", "1" * 40 + ":1,1", ":,", "10:-1,1"])
@@ -295,6 +323,13 @@ def test_a_unit_that_cannot_be_read_is_none(text):
     tables, node = factor(10, 10)
     bound = HELD["vgpu"]._replace(annotations={**HELD["vgpu"].annotations, MEMORY_UNIT: text})
     assert rebuilt(standard_catalog(), tables, Settings(), [node], [bound]).states[NAME].closed == {}
+
+
+def test_a_pod_in_another_unit_that_has_no_card_of_the_node_closes_none():
+    ledger = ledger_of(factor(10, 10)[1], factor(10, 10)[0])
+    ledger.count(held(SHARE, **{"volcano.sh__vgpu_ids_new": "GPU-9,NVIDIA,8000,0:"}))
+    grown(ledger, *factor(1, 1))
+    assert (closed_cards(ledger), reason_of(ledger)) == ([], "")
 
 
 # ---------------------------------------------------------------------- one node's contradiction
