@@ -34,8 +34,6 @@ _ERASED: Final = {"hami.io/Biren-devices-to-allocate": "hami.io/Biren-devices-al
 ANY_POD: Final[frozenset[Hashable]] = frozenset({LockMark(LOCK)})
 _NONE: Final[frozenset[Hashable]] = frozenset()
 
-# A lock that is held for longer is abandoned (ascend 2.4).
-EXPIRES_S: Final = 300
 _MAX_CHARS: Final = 1024
 
 
@@ -46,7 +44,8 @@ class _Lock(NamedTuple):
     taken_s: int
 
 
-# An unreadable lock makes every call of the plugin fail until it is removed (ascend 2.2 step 1).
+# An unreadable lock, also one with an unreadable time, makes every call of the plugin fail until it is removed (ascend
+# 2.2 step 1).
 _BROKEN: Final = _Lock("", 0)
 
 
@@ -122,9 +121,9 @@ def _take(lock: _Lock | None, asked: LockQuestion, wanted: Pod) -> LockStep | Lo
     busy = next((pod for pod in asked.pods if pod.uid != wanted.uid and _waits(pod)), None)
     if busy is not None:
         return LockWait(reason="the device plugin is serving another pod")
-    if lock is None:
+    if lock is None or not lock.taken_s:
         return _step(wanted, asked.now_s)
-    until_s = asked.since_s(lock.taken_s) + EXPIRES_S
+    until_s = asked.until_s(lock.taken_s)
     fresh = asked.now_s < until_s
     if lock.owner == wanted.key:
         return None if fresh else _step(wanted, asked.now_s)

@@ -12,8 +12,6 @@ from core.port.handoff import LockQuestion, LockStep, LockWait, NodeLock
 from core.settings import DialectName, Settings
 from core.units import time_text
 
-_EXPIRES_S: Final = 300
-
 
 class TimeLock:
     """The lock of Volcano's scheduler: a node annotation with the time at which it was taken, and without an owner.
@@ -50,11 +48,10 @@ class TimeLock:
             return LockWait(reason="the device plugin is serving another pod")
         if is_leaving:
             return RELEASING
-        # A time in the future counts as the time at which it was first seen.
-        taken_s = 0 if value is None or ours else min(asked.since_s(_taken_s(value)), now_s)
-        if now_s - taken_s < _EXPIRES_S:
+        until_s = 0 if value is None or ours else asked.until_s(_taken_s(value))
+        if now_s < until_s:
             reason = f"annotation {self.lock_key} of the node is held by another scheduler"
-            return LockWait(reason=reason, until_s=taken_s + _EXPIRES_S)
+            return LockWait(reason=reason, until_s=until_s)
         return LockStep(key=self.lock_key, value=time_text(now_s))
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from core.model import Node, NodeName, Pod, PodUid
 from core.settings import Tables
@@ -76,6 +76,12 @@ class LockWait:
     until_s: int = 0
 
 
+# A lock that is held for longer is abandoned (ascend 2.4), if it was seen for longer than a scheduler takes from its
+# lock to its Binding. Source: HAMi v2.9, charts/hami/templates/scheduler/configmap.yaml (`httpTimeout`).
+_LOCK_EXPIRES_S: Final = 300
+_LOCK_SEEN_S: Final = 30
+
+
 class LockQuestion(NamedTuple):
     """What decides about a node's lock besides the node.
 
@@ -96,9 +102,14 @@ class LockQuestion(NamedTuple):
     served: Sequence[Pod] = ()
     releasing: Sequence[Pod] = ()
 
-    def since_s(self, taken_s: int) -> int:
-        """Return since when a lock counts as taken that says *taken_s*."""
-        return taken_s if self.seen_s is None else min(taken_s, self.seen_s)
+    def until_s(self, taken_s: int) -> int:
+        """Return when a lock that says *taken_s* counts as abandoned.
+
+        The clock here may be wrong, and that of its holder, so what was seen of it counts too.
+        """
+        if self.seen_s is None:
+            return taken_s + _LOCK_EXPIRES_S
+        return max(min(taken_s, self.seen_s) + _LOCK_EXPIRES_S, self.seen_s + _LOCK_SEEN_S)
 
 
 class NodeLock(Protocol):

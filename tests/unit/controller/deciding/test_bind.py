@@ -10,6 +10,7 @@ from core import hami_lock
 from core.model import Phase, PodUid
 from core.port.handoff import LockQuestion, LockStep, LockWait
 from core.settings import Policy, Tables
+from core.units import time_text
 from tests.support.devices import ascend
 from tests.support.worlds.world import START_UNIX_S, World, node, pod
 
@@ -255,6 +256,28 @@ def test_42_a_lock_from_the_future_is_over_five_minutes_after_it_was_first_seen(
             found = lock.lock(locked, LockQuestion((), START_UNIX_S, ascend.TABLES, npu_pod("a"), seen_s=seen_s))
             assert isinstance(found, LockStep) is free
             assert free or (isinstance(found, LockWait) and found.until_s == seen_s + 300)
+
+
+def test_42_a_lock_that_a_clock_ahead_calls_old_is_over_once_it_was_seen_for_longer_than_a_binding_takes():
+    time = time_text(START_UNIX_S - 3600)
+    waiting = npu_pod("b")
+    for lock, locked in (
+        (TimeLock("gpu"), node("n1", annotations={"gpu": time})),
+        (ascend.NODE_LOCK, npu_node(**{hami_lock.LOCK: time})),
+        (ascend.NODE_LOCK, npu_node(**{hami_lock.LOCK: f"{time},{waiting.namespace},{waiting.name}"})),
+    ):
+        pods = (waiting,) if lock is not None and lock.lock_owner(locked) else ()
+        for seen_s, free in ((START_UNIX_S, False), (START_UNIX_S - 29, False), (START_UNIX_S - 30, True)):
+            asked = LockQuestion(pods, START_UNIX_S, ascend.TABLES, npu_pod("a"), seen_s=seen_s)
+            found = lock.lock(locked, asked)
+            assert isinstance(found, LockStep) is free
+            assert free or (isinstance(found, LockWait) and found.until_s == seen_s + 30)
+
+
+def test_a_lock_with_an_unreadable_time_is_taken_at_once_as_the_plugin_fails_on_it():
+    locked = npu_node(**{hami_lock.LOCK: "yesterday,default,b"})
+    asked = LockQuestion((), START_UNIX_S, ascend.TABLES, npu_pod("a"), seen_s=START_UNIX_S)
+    assert isinstance(ascend.NODE_LOCK.lock(locked, asked), LockStep)
 
 
 def test_42_how_long_a_lock_was_seen_is_by_our_clock_whatever_the_wall_clock_does():
