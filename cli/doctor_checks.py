@@ -294,6 +294,9 @@ def _cards(facts: Facts) -> Iterator[Finding]:
         remedy = f"delete what kubectl cards get {name} names, or wait until that ends"
         for dialect, why in state.closed.items():
             yield _finding("CS614", node, f"takes no new pods of {dialect}: {why}", remedy)
+        for holding in facts.ledger.holders(name).values():
+            if holding.unclear:
+                yield _finding("CS614", node, f"takes no new pods on some cards: {holding.unclear}", remedy)
     for pod in facts.plugins:
         if not pod.ready:
             text = f"the device plugin {pod.key} of {pod.account} is not ready"

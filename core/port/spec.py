@@ -93,6 +93,28 @@ class Scaling(NamedTuple):
     read: Callable[[Pod, Any, Any], Any]
 
 
+class Pausing(NamedTuple):
+    """A node label that says that a machine is changing the cards, and with which values; who: does so, for people."""
+
+    label: str
+    values: frozenset[str]
+    who: str
+
+    def why(self, node: Node) -> str:
+        """Return why *node* takes no new pods for now although it offers cards, "" if it does."""
+        value = node.labels.get(self.label, "")
+        return f"{self.who} of the node: label {self.label}={value}" if value in self.values else ""
+
+
+# It stops NVIDIA's own device plugin, and other programs that it knows; those of Volcano and HAMi go on. Then it resets
+# the GPUs and cuts them. A pod that starts on one of them makes the change fail, or loses the GPU; the cards that were
+# registered before may be no more. It may leave the label at "pending" if a pod that it stops does not end in 5
+# minutes. Source: NVIDIA/mig-parted v0.15.0, pkg/mig/reconfigure/reconfigure.go (`Run`).
+MIG_MANAGER: Final = Pausing(
+    "nvidia.com/mig.config.state", frozenset({"pending", "rebooting"}), "NVIDIA's MIG manager is changing the GPUs"
+)
+
+
 class Metrics(NamedTuple):
     """Established series of metrics: of cards, and of the cards of pods.
 
@@ -131,8 +153,8 @@ class DialectSpec(Generic[CardT, RequestT, AssignmentT]):
     ignored: label and value of pods that admission does not complete, "" if there is none.
     heartbeat: what some versions of its plugin write regularly, register: what its plugin may write in turns, None if
     there is no such thing. deserted: returns the complaint that a node has a register but no pod of the plugin, which
-    other nodes have; None if another plugin can never serve its cards. pausing: returns why a node takes no new pods
-    for now although it offers cards, "" if it does; None if there is no such sign. rotate: returns what to add to the
+    other nodes have; None if another plugin can never serve its cards. pausing: the sign that a node takes no new pods
+    for now although it offers cards; None if there is no such sign. rotate: returns what to add to the
     write of a plugin that handles one container at a time (see `Rotate`), None if it handles them together. report:
     returns the annotations that its plugin adds to a bound pod when it serves it, {} if it has done so, which decide
     what it places next; None if it adds none. scaling: the unit of a node in its assignments, None if there is none.
@@ -161,7 +183,7 @@ class DialectSpec(Generic[CardT, RequestT, AssignmentT]):
     heartbeat: Heartbeat | None = None
     register: Register | None = None
     deserted: Callable[[Node], Complaint] | None = None
-    pausing: Callable[[Node], str] | None = None
+    pausing: Pausing | None = None
     rotate: Rotate | None = None
     report: Callable[[Pod], Mapping[str, str]] | None = None
     scaling: Scaling | None = None

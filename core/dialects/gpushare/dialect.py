@@ -12,7 +12,7 @@ from core.model import AnyPod, Node, Pod
 from core.port.cards import CardWish, Held, Offer, Wording
 from core.port.handoff import InFlight
 from core.port.refusals import Complaint, Reason, Shortfall, Violation
-from core.port.spec import DialectSpec
+from core.port.spec import MIG_MANAGER, DialectSpec
 from core.settings import DialectName, Tables
 from core.sharing.account import Assignment
 from core.sharing.card import Card
@@ -92,6 +92,7 @@ GPU_MEMORY: Final = DialectSpec(
     plugin_accounts=("system:serviceaccount:kube-system:volcano-device-plugin",),
     # What tells how far the plugin is.
     marks=frozenset({pods.PREDICATE_TIME, pods.ASSIGNED, names.SEGMENT_QUEUE}),
+    pausing=MIG_MANAGER,
     rotate=pods.rotate,
     # Source: nvidia 2.7.
     time_lock="gpu",

@@ -9,7 +9,7 @@ from core.dialects.hami import another, cards, keys, pods
 from core.dialects.hami.table import SECTION, HamiTable
 from core.port.cards import Series
 from core.port.dialect import Names
-from core.port.spec import CardLists, DialectSpec, Metrics, Register
+from core.port.spec import MIG_MANAGER, CardLists, DialectSpec, Metrics, Register
 from core.settings import DialectName, Tables
 from core.sharing.dialect import ByNodeLock, NodeLock, SharedCards
 from core.sharing.request import Resources
@@ -86,5 +86,6 @@ DIALECT: Final = DialectSpec(
     node_lock=NodeLock(),
     register=Register(keys.REGISTER, register.figures, register.held_to),
     deserted=another.deserted,
+    pausing=MIG_MANAGER,
     metrics=_METRICS,
 )

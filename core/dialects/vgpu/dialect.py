@@ -7,7 +7,7 @@ from core import names
 from core.dialects.vgpu import cards, keys, pods
 from core.dialects.vgpu.table import ARGUMENTS, SECTION, VgpuTable
 from core.port.cards import Series
-from core.port.spec import CardLists, DialectSpec, Heartbeat, Metrics, Modes, Scaling
+from core.port.spec import MIG_MANAGER, CardLists, DialectSpec, Heartbeat, Metrics, Modes, Scaling
 from core.settings import DialectName, Tables
 from core.sharing.account import Assignment
 from core.sharing.card import MODES
@@ -75,6 +75,7 @@ DIALECT: Final = DialectSpec(
     marks=keys.MARKS | {names.SEGMENT_QUEUE},
     # Plugins up to v1.12.0 rewrite it every 30 s. Up to v1.11.0 they go by time alone; v1.12.0 does not.
     heartbeat=Heartbeat(keys.HANDSHAKE, pods.retirement),
+    pausing=MIG_MANAGER,
     rotate=pods.rotate,
     scaling=Scaling(pods.scale_of, pods.rescaled, pods.scale_told, pods.scale_read),
     metrics=_METRICS,

@@ -19,7 +19,6 @@ from core.dialects.whole_gpu.pool import (
     gpus_of,
     most_of_one,
     offer,
-    pausing,
     takes_parts,
 )
 from core.errors import quoted
@@ -40,7 +39,7 @@ from core.port.cards import (
 )
 from core.port.dialect import Dialect, Names
 from core.port.refusals import Complaint, Reason, Shortfall, Violation
-from core.port.spec import DialectSpec
+from core.port.spec import MIG_MANAGER, DialectSpec
 from core.selection import ANY_CARD, CardSelection
 from core.settings import DialectName, Policy, Tables
 from core.sharing.request import selection_of
@@ -209,5 +208,5 @@ DIALECT: Final = DialectSpec(
     port=WholeGpu(),
     cards="nvidia",
     key_prefixes=("nvidia.com/",),
-    pausing=pausing,
+    pausing=MIG_MANAGER,
 )

@@ -25,10 +25,6 @@ PRODUCT: Final = "nvidia.com/gpu.product"
 # Source: NVIDIA/k8s-device-plugin, README, internal/rm/rm.go (ValidateRequest), api/config/v1/config.go.
 _SHARING: Final = "nvidia.com/gpu.sharing-strategy"
 _MPS: Final = "mps"
-# What NVIDIA's MIG manager does with the GPUs of a node. First it stops the plugin, which kubelet notices later; a pod
-# that has started on one of them makes the change fail. Source: NVIDIA/mig-parted, pkg/mig/reconfigure (`Run`).
-_STATE: Final = "nvidia.com/mig.config.state"
-_CHANGING: Final = ("pending", "rebooting")
 
 # No machine has more, time-slicing included; a figure beyond it is a mistake.
 MAX_GPUS: Final = 1 << 16
@@ -78,14 +74,6 @@ def offer(node: Node, tables: Tables) -> Offer[Pool] | Complaint | None:
     names = _models(node)
     each = 1 if node.labels.get(_SHARING) == _MPS and not tables.mps_several_gpus else MAX_GPUS
     return Offer(cards=(Pool(Kind(tuple(map(type_words, names)), total, each), ", ".join(names)),))
-
-
-def pausing(node: Node) -> str:
-    """Return why *node* takes no new pods for now: its GPUs are about to become others; "" if it does."""
-    state = node.labels.get(_STATE)
-    if state not in _CHANGING:
-        return ""
-    return f"NVIDIA's MIG manager is changing the GPUs of the node: label {_STATE}={state}"
 
 
 def accepts(selection: CardSelection, models: tuple[Words, ...]) -> bool:

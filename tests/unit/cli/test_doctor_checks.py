@@ -43,6 +43,7 @@ NARROWED = replace(
 )
 
 
+IN_OLD_UNIT = {"volcano.sh/vgpu-ids-new": "GPU-a,NVIDIA,1000,0:", "cardshare.io/memory-unit": "10:1536"}
 LARGE = {"volcano.sh/vgpu-number": "10", "volcano.sh/vgpu-memory": "65536", "volcano.sh/vgpu-cores": "400"}
 LISTING = replace(node(), kubelet_version="v1.36.1", capacity=LARGE, allocatable=LARGE)
 MANY = pod(limits={**T4, "volcano.sh/vgpu-memory": "30000"}, node_name=NodeName("t4-a"))
@@ -106,6 +107,19 @@ def test_unknown_plugins_of_twice_as_many_nodes_cost_twice_as_much(monkeypatch):
         (facts(notes=("action 'preempt' has no effect here",)), "CS603", "configuration", "preempt"),
         (facts(nodes=()), "CS611", "nodes", "none of 0 offers cards"),
         (facts(nodes=(node(), node("bad", "nonsense:"))), "CS612", "node bad", "it names no card"),
+        (
+            facts(nodes=(replace(node(), labels={"nvidia.com/mig.config.state": "pending"}),)),
+            "CS614",
+            "node t4-a",
+            "takes no new pods of vgpu: NVIDIA's MIG manager is changing the GPUs of the node: "
+            "label nvidia.com/mig.config.state=pending",
+        ),
+        (
+            facts(bound=(pod(limits=T4, node_name=NodeName("t4-a"), annotations=IN_OLD_UNIT),)),
+            "CS614",
+            "node t4-a",
+            "takes no new pods on some cards: pod team/p counts memory in units of 10 MiB",
+        ),
         (
             facts(plugins=(replace(running(), key="kube-system/plugin", ready=False),)),
             "CS615",

@@ -1,5 +1,6 @@
 """What is closed on a node follows what is held there, whether or not the holder's protocol is offered just now."""
 
+import json
 from collections import deque
 from dataclasses import replace
 
@@ -330,6 +331,41 @@ def test_a_pod_in_another_unit_that_has_no_card_of_the_node_closes_none():
     ledger.count(held(SHARE, **{"volcano.sh__vgpu_ids_new": "GPU-9,NVIDIA,8000,0:"}))
     grown(ledger, *factor(1, 1))
     assert (closed_cards(ledger), reason_of(ledger)) == ([], "")
+
+
+HAMI = {
+    "hami.io/node-nvidia-register": json.dumps(
+        [
+            {
+                "id": "GPU-0",
+                "count": 10,
+                "devmem": 16000,
+                "devcore": 100,
+                "type": "NVIDIA-T4",
+                "mode": "hami-core",
+                "health": True,
+            }
+        ]
+    )
+}
+OF_NVIDIA = {
+    "vgpu": (gpus(VGPU, **REGISTER), SHARE),
+    "whole_gpu": (gpus(WHOLE), CARD),
+    "gpu_memory": (gpus(MEMORY), PART),
+    "gpu_number": (gpus(NUMBER), ONE),
+    "hami": (gpus({"nvidia.com/gpu": "10"}, **HAMI), asks(**{"nvidia.com__gpu": "1", "nvidia.com__gpumem": "9000"})),
+}
+
+
+@pytest.mark.parametrize("name", [one.name for one in standard_catalog().specs if one.cards == "nvidia"])
+def test_nothing_new_is_placed_on_gpus_that_the_mig_manager_is_changing_however_they_are_shared(name):
+    node, asking = OF_NVIDIA[name]
+    ledger = ledger_of(node)
+    assert placed(ledger, asking) is not None
+    for state, fits in (("pending", False), ("rebooting", False), ("failed", True), ("success", True)):
+        ledger.set_node(replace(node, labels={"nvidia.com/mig.config.state": state}))
+        assert (placed(ledger, asking) is not None) is fits, state
+        assert (f"label nvidia.com/mig.config.state={state}" in ledger.states[NAME].closed.get(name, "")) is not fits
 
 
 # ---------------------------------------------------------------------- one node's contradiction
