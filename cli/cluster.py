@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from email.utils import parsedate_to_datetime
 from typing import Final, Generic, NamedTuple, Protocol, TypeVar
 from urllib.parse import quote
 
@@ -140,6 +141,15 @@ def answered(error: ApiError) -> ApiError:
     if not error.status or isinstance(error, ApiUnauthorizedError):
         raise error
     return error
+
+
+async def server_time_s(transport: Requester) -> float | None:
+    """Return the API server's time in Unix seconds, None if it tells none; the clock here may be wrong."""
+    try:
+        answer = await transport.request("GET", "/version")
+        return parsedate_to_datetime(answer.headers.get("Date", "")).timestamp()
+    except (ApiError, ValueError):
+        return None
 
 
 async def empty_holdings(transport: Reads, own_map: str = OWN_MAP) -> Holdings:

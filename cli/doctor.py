@@ -13,7 +13,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from cli.cluster import NODES, PODS, fetch_parts, list_objects
+from cli.cluster import NODES, PODS, fetch_parts, list_objects, server_time_s
 from cli.doctor_checks import (
     HAMI_PLUGIN,
     VOLCANO,
@@ -182,13 +182,15 @@ async def diagnose(transport: Transport, options: Doctor, now_s: float) -> Repor
     Args:
         transport: connection to the API server.
         options: where cardshare is installed.
-        now_s: Unix seconds.
+        now_s: Unix seconds by the clock here; if the API server tells the time, that one counts.
 
     Raises:
         ApiError: the server does not answer, or nodes or pods may not be listed, so nothing can be judged.
         UndecodableError: a list cannot be read.
     """
-    return examine(await _Reader(transport, options, now_s).facts())
+    served_s = await server_time_s(transport)
+    facts = await _Reader(transport, options, now_s if served_s is None else served_s).facts()
+    return examine(facts if served_s is None else replace(facts, ahead_s=now_s - served_s))
 
 
 class _Reader:

@@ -27,6 +27,8 @@ _DAY_S: Final = 86_400
 # Renewal starts earlier: a third of the shortest lifetime that `certs` gives a pair in the manifests is longer. A
 # shorter remainder means that the renewal failed.
 _SOON_S: Final = 14 * _DAY_S
+# Less is the delay of answers, and what clocks differ usually.
+_SKEW_S: Final = 60
 # A pod without any sign of a scheduler after this time has no scheduler.
 _UNSEEN_S: Final = 60
 # Suffix of the entries of HAMi's webhook, which names HAMi's scheduler on pods that request GPUs.
@@ -82,7 +84,7 @@ class Level(StrEnum):
 _CODES: Final[Mapping[Level, str]] = {
     Level.UNKNOWN: "CS601",
     Level.PROBLEM: "CS602 CS611 CS612 CS613 CS619 CS621 CS622 CS624 CS625 CS631 CS632 CS643",
-    Level.NOTE: "CS603 CS635",
+    Level.NOTE: "CS603 CS604 CS635",
     Level.RISK: "CS614 CS615 CS616 CS617 CS618 CS620 CS623 CS626 CS627 CS628 CS629 CS633 CS634 CS636 CS637 CS638 "
     "CS641 CS642",
 }
@@ -186,7 +188,8 @@ class Facts:
     accounts: user names that may write assignments. leases: by NAMESPACE/NAME. namespaces: with their labels.
     classes: DeviceClasses by the resource that each claims.
     swapping: nodes on which HAMi's plugin lets kubelet choose cards, with the ConfigMap that sets this.
-    unlisting: nodes whose kubelets list no devices in the status of pods. now_s: Unix seconds.
+    unlisting: nodes whose kubelets list no devices in the status of pods. now_s: Unix seconds, by the API server.
+    ahead_s: by how much the clock here is ahead of that.
     unbinding: HAMi's scheduler account if it may not bind pods although HAMi's ConfigMap exists, or "".
     unevicting: accounts of controllers that may not evict pods although they should, with what they may not.
     unasked: why one of these is unknown, or "".
@@ -218,6 +221,7 @@ class Facts:
     unevicting: Mapping[str, str] = field(default_factory=dict)
     unasked: str = ""
     unread: tuple[tuple[str, str], ...] = ()
+    ahead_s: float = 0.0
 
 
 def examine(facts: Facts) -> Report:
@@ -262,6 +266,11 @@ def _finding(code: str, subject: str, text: str, remedy: str) -> Finding:
 def _reading(facts: Facts) -> Iterator[Finding]:
     for what, why in facts.unread:
         yield _finding("CS601", what, f"not judged: {why}", f"bind your account to the ClusterRole {facts.name}-viewer")
+    if abs(facts.ahead_s) > _SKEW_S:
+        text = (
+            f"{abs(facts.ahead_s):.0f} s {'ahead of' if facts.ahead_s > 0 else 'behind'} the API server's, which counts"
+        )
+        yield _finding("CS604", "clock of this machine", text, "set it, or that of the API server's machine")
 
 
 def _configuration(facts: Facts) -> Iterator[Finding]:

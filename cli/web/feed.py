@@ -142,7 +142,7 @@ class Feed:
         self._mine: Final[dict[_Home, Mine]] = {}
         self._cards: Final = CardLog(time.time())
         self.history: Final = Remembering(transport, history_map)
-        self._examining: Final = Examining(holdings.ledger.catalog)
+        self._examining: Final = Examining(transport, holdings.ledger.catalog)
         self._has_nodes: Final = asyncio.Event()
         self._stale: Final = {"nodes": "", "waiting": ""}
         self._claims: tuple[str, ...] = ()

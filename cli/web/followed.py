@@ -12,7 +12,7 @@ from operator import attrgetter
 from typing import Any, Final, Generic, NoReturn, TypeVar
 
 from cli import watching
-from cli.cluster import Keeping, Reads
+from cli.cluster import Keeping, Reads, server_time_s
 from cli.doctor_checks import Facts, Finding, RunningPod, account_of, examine_nodes_and_pods, is_plugin
 from cli.waiting import CLASSES, classes_unread, group_paths, groups_unread, members_of
 from cli.why import History, stored_why, why_of_api
@@ -214,9 +214,12 @@ class Findings:
 class Examining:
     """Examines copies of the ledger in another thread. found: the last findings, None before the first."""
 
-    def __init__(self, catalog: Catalog) -> None:
+    def __init__(self, transport: Reads, catalog: Catalog) -> None:
         """Prepare; `run` examines."""
         self.found: Findings | None = None
+        self._transport: Final = transport
+        self._ahead_s = 0.0  # the clock here, of the API server's
+        self._asked_s = -_AGAIN_S
         self.changed: Final = asyncio.Event()
         self._catalog: Final = catalog
         self._plugins: Final[dict[PodUid, RunningPod]] = {}
@@ -245,6 +248,9 @@ class Examining:
         while True:
             self.changed.clear()
             begun_s = time.monotonic()
+            if begun_s >= self._asked_s + _AGAIN_S:
+                self._asked_s, served_s = begun_s, await server_time_s(self._transport)
+                self._ahead_s = time.time() - served_s if served_s is not None else 0.0
             copy = ledger()
             if copy is not None and await self._differ(copy, tuple(unbound())):
                 tell()
@@ -257,7 +263,7 @@ class Examining:
         facts = Facts(
             name="",
             namespace="",
-            now_s=time.time(),
+            now_s=time.time() - self._ahead_s,
             catalog=ledger.catalog,
             settings=ledger.settings,
             tables=ledger.tables,

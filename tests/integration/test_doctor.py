@@ -11,6 +11,7 @@ import yaml
 
 from certs.authority import new_authority
 from cli.__main__ import run
+from cli.doctor import diagnose
 from cli.options import parse
 from tests.support.worlds.controller_rig import NODES
 
@@ -107,6 +108,21 @@ async def test_a_controller_whose_clock_differs_from_the_readers_holds_its_lease
             keeping = tasks.create_task(keep())
             assert await found(kubeconfig, capsys) == (set(), 0)
             keeping.cancel()
+
+
+async def test_the_clock_of_the_api_server_counts_and_a_wrong_one_here_is_told(rig, capsys, monkeypatch):
+    judged = diagnose
+
+    def ahead(transport, options, now_s):
+        return judged(transport, options, now_s + 100 * 86400)
+
+    monkeypatch.setattr("cli.doctor.diagnose", ahead)
+    async with installed(rig) as (_, kubeconfig):
+        # By the clock here, all certificates have expired, and the Lease too.
+        assert await found(kubeconfig, capsys) == (set(), 0)
+        assert await doctor(kubeconfig) == 0
+        (line,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("CS604")]
+        assert "s ahead of the API server's" in line
 
 
 async def test_the_lease_of_volcanos_scheduler_is_read_only_if_both_schedulers_have_one_name(rig, capsys):

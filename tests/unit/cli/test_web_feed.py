@@ -2,15 +2,19 @@
 
 import asyncio
 import json
-from contextlib import asynccontextmanager
+import time
+from contextlib import asynccontextmanager, suppress
+from email.utils import formatdate
 from typing import Any
 
 import pytest
 
 from cli.cluster import empty_holdings
 from cli.web.feed import Feed, Sees
+from cli.web.followed import Examining
 from kube.errors import ApiNotFoundError
 from kube.transport import Response
+from tests.support.worlds.doctor import T4, facts, pod
 
 NODES = "/api/v1/nodes"
 
@@ -53,3 +57,24 @@ async def test_a_failure_in_the_feed_ends_its_watches(monkeypatch):
     assert failed.value.subgroup(LookupError) is not None
     assert server.watches == 0
     assert asyncio.all_tasks() == {asyncio.current_task()}
+
+
+@pytest.mark.parametrize(("ahead_s", "count"), [(0.0, 0), (-3600.0, 1)])
+async def test_the_findings_of_the_page_go_by_the_clock_of_the_api_server(ahead_s, count):
+    class Clock(Server):
+        async def request(self, verb, path, **_):
+            assert path == "/version"
+            return Response(status=200, headers={"Date": formatdate(time.time() - ahead_s, usegmt=True)}, body=b"{}")
+
+    server: Any = Clock()
+    found = facts()
+    # By the clock here, nobody has reacted to it for no time at all.
+    waiting = pod(limits=T4, scheduler="nobodys", created_s=int(time.time()))
+    examining, told = Examining(server, found.catalog), asyncio.Event()
+    looking = asyncio.create_task(examining.run(lambda: found.ledger, lambda: (waiting,), told.set))
+    await told.wait()
+    looking.cancel()
+    with suppress(asyncio.CancelledError):
+        await looking
+    assert examining.found is not None
+    assert [one.code for one in examining.found.findings] == ["CS642"] * count
