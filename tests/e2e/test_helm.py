@@ -239,6 +239,24 @@ async def test_it_is_installed_tested_upgraded_and_leaves_nothing_behind(helm, t
     await until_answered(helm.admin, POD)
 
 
+async def test_a_second_installation_is_refused_with_the_name_of_the_first_which_can_be_upgraded(helm):
+    for name in ("first", "second"):
+        await helm.admin.create("/api/v1/namespaces", {"metadata": {"name": name}})
+    chart = str(CHART)
+    await helm("install", "shares", chart, "-n", "first")
+    for words in (("cardshare", "-n", "second"), ("shares", "-n", "second"), ("other", "-n", "first")):
+        said = await helm("install", *words[:1], chart, *words[1:], "--set", "name=other", fails=True)
+        assert "cardshare is already installed, as release shares in namespace first, and a cluster has one" in said
+        assert "helm uninstall shares -n first" in said
+    await helm("upgrade", "shares", chart, "-n", "first", "--set", "replicas=3")
+    await helm("template", "cardshare", chart, "-n", "second")
+    await helm("uninstall", "shares", "-n", "first")
+    await helm("install", "cardshare", chart, "-n", "second")
+    await helm("uninstall", "cardshare", "-n", "second")
+    for name in ("first", "second"):
+        await helm.admin.delete(f"/api/v1/namespaces/{name}")
+
+
 async def test_the_way_out_of_the_notes_admits_pods_and_an_upgrade_brings_the_webhooks_back(helm, tmp_path):
     await helm.admin.create("/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
     said = await helm("install", "cardshare", str(earlier(tmp_path)), "-n", NAMESPACE)
