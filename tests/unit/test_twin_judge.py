@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from tests.support.twin.judge import Judge
-from tests.support.twin.limits import Limits
+from tests.support.twin.judge import CUTS, Judge, Use
+from tests.support.twin.limits import Limits, arranged
 from tests.support.twin.machines import RESERVED, Kind, Machine, Proc, Profile, Share
 
 
@@ -172,3 +172,13 @@ def test_instances_of_one_card_that_overlap(world, start, kinds):
         notes = {Kind.HAMI.assigned: "GPU-1,NVIDIA,9856,29:;", RESERVED: json.dumps([place])}
         world.api.objects["pods"][f"default/{name}"]["metadata"]["annotations"] = notes
     assert world.look() == kinds
+
+
+def test_a_promise_of_a_part_of_a_chip_needs_its_template_and_not_the_chip():
+    world = _World()
+    chip = Machine("n2", Kind.ASCEND, {"A-0": CUTS[""][0]}, world.api, world)
+    world.machines = {"n2": chip}
+    limits = {"huawei.com/Ascend310P": "1", "huawei.com/Ascend310P-memory": "6144"}
+    pods = [{"spec": {"containers": [{"name": "c", "resources": {"limits": limits}}]}}]
+    for cores, fits in ((5, True), (6, False)):  # vir02 has two
+        assert arranged(world, pods, {"n2": {"A-0": Use(15360, cores, cores, 2)}}) is fits

@@ -279,7 +279,7 @@ class Judge:
             return None
         if not all(side.allows(pod, machine, beside) for side in self._world.sides):
             return None
-        wanted = [(count, _given(machine, share)) for count, share in filter(None, asks(pod, machine.kind))]
+        wanted = [(count, given(machine, share)) for count, share in filter(None, asks(pod, machine.kind))]
         if not wanted or node["spec"].get("unschedulable") or node["spec"].get("taints"):
             return None
         if cards is None:
@@ -427,7 +427,7 @@ def _slice_for(machine: Machine, share: Share, used: Use, card: str, taken: set[
     return ""
 
 
-def _given(machine: Machine, share: Share) -> Share:
+def given(machine: Machine, share: Share) -> Share:
     """What a container gets that asks for *share*: so many of the plugin's units, or the smallest template for it."""
     if machine.kind is not Kind.ASCEND:
         return share._replace(mib=share.mib * machine.factor)

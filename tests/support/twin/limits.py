@@ -8,7 +8,7 @@ from typing import Any, Final
 from tests.support.twin import clock
 from tests.support.twin.api import Event, Json
 from tests.support.twin.clock import CLOCK
-from tests.support.twin.judge import Judge, Use, asks, total
+from tests.support.twin.judge import Judge, Use, asks, given, total
 from tests.support.twin.kueue import FITS, OTHER, checks_of, conditions_of, count_of, template_of
 from tests.support.twin.machines import ENDED, Kind
 
@@ -152,10 +152,10 @@ class Admissions:
         for name, machine in self._world.machines.items():
             found = self._judge.in_use(machine, but=unheard)
             now[name] = {card: found.get(card, (Use(), []))[0] for card in machine.cards}
-        if _arranged(self._world, mine, now) is False:
+        if arranged(self._world, mine, now) is False:
             return True
-        beside = _arranged(self._world, others + mine, now) if others else None
-        return beside is False and _arranged(self._world, others, now) is True
+        beside = arranged(self._world, others + mine, now) if others else None
+        return beside is False and arranged(self._world, others, now) is True
 
     def _alive(self, *, but: str) -> Iterator[Json]:
         """Workloads with a promise that holds."""
@@ -201,7 +201,7 @@ class Admissions:
         return found
 
 
-def _arranged(world: Any, pods: list[Json], now: dict[str, Cards]) -> bool | None:
+def arranged(world: Any, pods: list[Json], now: dict[str, Cards]) -> bool | None:
     """Whether *pods* fit beside what is in use, in some order and on some cards; None: too many ways to try."""
     tries = [_TRIES_MAX]
 
@@ -209,7 +209,7 @@ def _arranged(world: Any, pods: list[Json], now: dict[str, Cards]) -> bool | Non
         if at == len(pods):
             return True
         for name, machine in world.machines.items():
-            wanted = [one for one in asks(pods[at], machine.kind) if one is not None]
+            wanted = [(count, given(machine, share)) for count, share in filter(None, asks(pods[at], machine.kind))]
             if not wanted or sum(one.slots for one in now[name].values()) + sum(count for count, _ in wanted) > (
                 len(machine.cards) * machine.slots
             ):
