@@ -22,6 +22,7 @@ from yarl import URL
 from cli.options import Web, parse
 from cli.web.feed import Feed, Sees, Update
 from cli.web.local import serve
+from core.configuration import OWN_MAP
 from core.model import MEMBER_OF
 from core.units import time_text
 from kube.credentials import choose_source
@@ -69,11 +70,16 @@ async def events(answer: aiohttp.ClientResponse) -> AsyncIterator[dict[str, Any]
 
 @asynccontextmanager
 async def served(
-    kubeconfig: str, namespace: str = "", *, browser: bool = False, within_s: float | None = 240
+    kubeconfig: str,
+    namespace: str = "",
+    *,
+    browser: bool = False,
+    within_s: float | None = 240,
+    settings_map: str = OWN_MAP,
 ) -> AsyncIterator[Page]:
     addresses: asyncio.Queue[str] = asyncio.Queue()
     source = choose_source(kubeconfig=kubeconfig, context="", environ={})
-    options = Web(kubeconfig=kubeconfig, context="", browser=browser, namespace=namespace)
+    options = Web(kubeconfig=kubeconfig, context="", browser=browser, namespace=namespace, settings_map=settings_map)
     async with Transport(source, user_agent="test") as transport, aiohttp.ClientSession() as session:
         serving = asyncio.create_task(serve(transport, options, addresses.put_nowait))
         try:
@@ -266,6 +272,15 @@ async def test_the_history_of_a_pod_is_what_why_says(rig, capsys):
                 assert shown | {"notes": []} == said | {"notes": []}
                 assert shown["source"] == ("controller" if name == "old" else "conditions")
             assert (await page.get("/v1/history/pods/default/none")).status == 404
+
+
+async def test_with_settings_of_another_name_the_record_is_the_one_beside_them(rig):
+    async with cluster(rig) as (world, kubeconfig):
+        await store(world, "shares-history", at=int(time.time()) // 60)
+        async with served(kubeconfig, settings_map="cardshare-system/shares-settings") as page:
+            shown = await page.get("/v1/history/pods/default/old")
+            assert shown.status == 200
+            assert (await shown.json())["source"] == "controller"
 
 
 async def test_the_last_day_is_that_of_the_record_or_it_is_said_that_it_cannot_be_read(rig):
