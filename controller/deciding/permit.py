@@ -209,14 +209,19 @@ class PluginGate:
         if not (is_late or self._cluster.handoff.closes_some):
             return
         node, keys = entry.placement.node, self._cluster.collision_key(entry.shape)
-        if not is_late and not self._cluster.handoff.why_closed(node, keys):
+        why = self._cluster.handoff.why_closed(node, keys)
+        if not (is_late or why):
             return
-        wait = self.wait(entry.pod, node, keys)
+        wait = self._wait(entry.pod, node, keys, why)
         if wait != entry.wait:
             self._cluster.hold_up(entry, wait)
 
     def wait(self, pod: Pod, node: NodeName, keys: CollisionKey, *, in_full: bool = False) -> Wait:
         """Return why *pod*, placed on *node*, is not bound yet; *in_full*: with details for operators."""
+        return self._wait(pod, node, keys, self._cluster.handoff.why_closed(node, keys, in_full=in_full))
+
+    def _wait(self, pod: Pod, node: NodeName, keys: CollisionKey, why: str) -> Wait:
+        """Return the same; *why*: why *node* is closed for it, "" if it is not."""
         if self._cluster.fencing.is_under_way:
             return turn_wait(node, _FENCED)
         for uid, _ in self._cluster.handoff.flights(node):
@@ -225,7 +230,6 @@ class PluginGate:
                 continue
             if self._cluster.handoff.collisions.alike(node, keys, self._cluster.collision_key(other.shape)):
                 return turn_wait(node, _UNSETTLED)
-        why = self._cluster.handoff.why_closed(node, keys, in_full=in_full)
         if why:
             return turn_wait(node, f"that node is tried again: {why}", Cause.NODE_RESTS)
         most_s = self._cluster.settings.turn_wait_max_s

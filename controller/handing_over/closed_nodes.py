@@ -151,7 +151,7 @@ class NodeCooldown:
 
     def _known(self, node: NodeName, keys: CollisionKey) -> _Rest | None:
         """Return the longer one of the rests that keep pods with *keys* from *node*; those without cards are taken."""
-        if keys.dialect is None:
+        if keys.dialect is None or not self.rests:
             return None
         found = (self.rests.get((node, keys.dialect, taken)) for taken in (_WHATEVER, keys.taken))
         resting = [one for one in found if one is not None and not one.over]
