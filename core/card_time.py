@@ -106,20 +106,27 @@ def shares_of(
     queue_of: the queue for which a pod counts.
     """
     state = ledger.states[name]
-    found: Counter[Payee] = Counter()
+    found: dict[Payee, int] = {}
     for dialect in _sold_by(ledger, name):
         port, cards = ledger.catalog.dialects[dialect], state.offers[dialect]
         closed = takes_none(state, dialect)
         tallies = {one.card: one for one in port.tally(cards)}
         wishes = _wishes(ledger, name, dialect, tallies, by_owner=by_owner, queue_of=queue_of)
+        idle: dict[str, int] = {}
+        stranded: dict[str, int] = {}
         for card, tally in tallies.items():
-            size = CARD * tally.cards
-            rest = CardTimePart.STRANDED if closed or is_sold(tally) else CardTimePart.IDLE
-            of_card = wishes.get(card, {})
-            charged = fitted([min(one, size) for one in of_card.values()], size)
-            for payee, part in zip(of_card, charged, strict=True):
-                found[payee] += part
-            found[Payee(dialect, rest, type=tally.label)] += size - sum(charged)
+            rest = size = CARD * tally.cards
+            of_card = wishes.get(card)
+            if of_card is not None:
+                charged = fitted([min(one, size) for one in of_card.values()], size)
+                for payee, part in zip(of_card, charged, strict=True):
+                    found[payee] = found.get(payee, 0) + part
+                rest -= sum(charged)
+            left = stranded if closed or is_sold(tally) else idle
+            left[tally.label] = left.get(tally.label, 0) + rest
+        for use, by_type in ((CardTimePart.IDLE, idle), (CardTimePart.STRANDED, stranded)):
+            for label, part in by_type.items():
+                found[Payee(dialect, use, type=label)] = part
     return {payee: part for payee, part in found.items() if part}
 
 

@@ -190,18 +190,14 @@ class VgpuRules(Rules):
         """Return the sum of what the containers score one after the other."""
         if policy not in (Policy.BINPACK, Policy.SPREAD):
             return 0.0
+        if len(request.asks) == 1:
+            return _scored(cards, entries, policy)
         total = 0.0
         filled = tuple(cards)
         for _, some in groupby(entries, key=lambda one: one.container):
             shares = list(some)
-            if policy is Policy.SPREAD:
-                # A card scores by what it was before it took the share (S10).
-                total += 100.0 * sum([not filled[one.slot].used_slots for one in shares])
-            else:
-                # Slices can fill a card beyond its memory; no bound of several containers knows by how much.
-                total += min(fullness(filled, shares), 100.0 * len(shares))
-            if len(request.asks) > 1:
-                filled = take(filled, assigned(0, shares))
+            total += _scored(filled, shares, policy)
+            filled = take(filled, assigned(0, shares))
         return total
 
     def idle_score(self, request: Request, idle: int, policy: Policy) -> float:
@@ -209,6 +205,15 @@ class VgpuRules(Rules):
         if policy is Policy.BINPACK:
             return 100.0 * sum([ask.number for ask in request.asks])
         return super().idle_score(request, idle, policy)
+
+
+def _scored(cards: Sequence[Card], shares: Sequence[Entry], policy: Policy) -> float:
+    """Return what the *shares* of one container score on *cards* as it finds them."""
+    if policy is Policy.SPREAD:
+        # A card scores by what it was before it took the share (S10).
+        return 100.0 * sum([not cards[one.slot].used_slots for one in shares])
+    # Slices can fill a card beyond its memory; no bound of several containers knows by how much.
+    return min(fullness(cards, shares), 100.0 * len(shares))
 
 
 # More card models than these are not told apart: the first ones show what is meant.
