@@ -69,7 +69,7 @@ class Holding(NamedTuple):
     def _closes(self) -> str:
         return self.closes or next((part.closes for part in self.also if part.closes), "")
 
-    def told(self, node: str) -> str:
+    def closed_text(self, node: str) -> str:
         """Return what of its *node* accepts nothing new because of it, and why; "" if nothing."""
         what = f"node {node} accepts" if self._closes else f"its cards on node {node} accept"
         return f"{what} no new shares while this pod is there: {self.reason}" if self.reason else ""
@@ -191,7 +191,7 @@ class Reader:
             return now, assignment, ""
         kept, assignment, why = scaling.rescaled(assignment, since, now)
         if why:
-            why = f"pod {pod.key} {why}; what it takes cannot be told; wait until it is gone, or delete it"
+            why = f"pod {pod.key} {why}, so what it takes is unknown; delete it, or wait until it is gone"
         return kept, assignment, why
 
     def scales(self, node: Node, empty: Mapping[DialectName, tuple[Any, ...]]) -> dict[DialectName, object]:

@@ -481,7 +481,7 @@ class Scheduler:
         self.cluster.carded[pod.uid] = pod
         if pod.started:
             self._started.add(pod.uid)
-        self._warn_of(pod, after.told(pod.node_name) if before is None or before.reason != after.reason else "")
+        self._warn_of(pod, after.closed_text(pod.node_name) if before is None or before.reason != after.reason else "")
         if not as_bound:
             self.cluster.metrics.assignments_changed.inc()
             self.cluster.announce(pod, "AssignmentChanged", _CHANGED)
@@ -525,7 +525,7 @@ class Scheduler:
 
     def _warn_anew(self, pod: Pod) -> None:
         holding = self.cluster.ledger.holding(pod.uid)
-        self._warn_of(pod, holding.told(pod.node_name) if holding is not None else "")
+        self._warn_of(pod, holding.closed_text(pod.node_name) if holding is not None else "")
 
     # ------------------------------------------------------------------ answers
 

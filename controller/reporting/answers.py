@@ -268,7 +268,7 @@ async def _bound(scheduler: Scheduler, pod: Pod) -> dict[str, Any]:
     if holding is None or holding.dialect is None:
         return found | {"node": pod.node_name, "text": f"is bound to {pod.node_name} and holds no cards"}
     if holding.assignment is None:
-        text = f"is bound to {pod.node_name}: {holding.told(pod.node_name)}"
+        text = f"is bound to {pod.node_name}: {holding.closed_text(pod.node_name)}"
         return found | {"node": pod.node_name, "dialect": holding.dialect, "text": text}
     placement = as_placed(pod, holding)
     found |= where(cluster.ledger, placement)
@@ -289,8 +289,8 @@ async def _bound(scheduler: Scheduler, pod: Pod) -> dict[str, Any]:
             if told:
                 found[field] = told
                 found["text"] += f"\n{text}: {told}"
-    if told := holding.told(pod.node_name):
-        found["text"] += f"\n{told[0].upper()}{told[1:]}"
+    if closed := holding.closed_text(pod.node_name):
+        found["text"] += f"\n{closed[0].upper()}{closed[1:]}"
     return found
 
 

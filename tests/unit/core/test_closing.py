@@ -255,7 +255,7 @@ def closed_cards(ledger: Ledger) -> list[str]:
 
 def reason_of(ledger: Ledger) -> str:
     (holding,) = ledger.holders(NAME).values()
-    assert holding.told(NAME) in (
+    assert holding.closed_text(NAME) in (
         "",
         f"its cards on node n accept no new shares while this pod is there: {holding.reason}",
     )
