@@ -165,11 +165,15 @@ class FoundOnNodes:
 
 @dataclass(slots=True)
 class _Pool:
-    """The nodes for one shape: those still to examine, and those that were examined."""
+    """The nodes for one shape: those still to examine, and those that were examined.
+
+    victims: how many blocks were chosen already when the node was examined.
+    """
 
     names: Iterator[NodeName]
     kept: dict[NodeName, _Kept] | None = None
     found: dict[NodeName, _Candidate] = field(default_factory=dict)
+    victims: dict[NodeName, int] = field(default_factory=dict)
     again: dict[NodeName, None] = field(default_factory=dict)
     looked_at: int = 0
 
@@ -332,16 +336,32 @@ class _Search:
         if pool is None:
             pool = self._pools[member.shape] = _Pool(iter(self._names), self._kept(member))
         while True:
-            name = self._next(pool)
-            if name is None:
-                break
-            found = self._candidate(member, name) if pool.kept is None else self._kept_or_new(pool.kept, member, name)
-            yield
-            if found is not None:
-                pool.found[name] = found
-                if not found.victims:
-                    break
-        return min(pool.found.values(), key=lambda one: one.cost, default=None)
+            while (name := self._next(pool)) is not None:
+                found = (
+                    self._candidate(member, name) if pool.kept is None else self._kept_or_new(pool.kept, member, name)
+                )
+                yield
+                if found is not None:
+                    pool.found[name], pool.victims[name] = found, len(self._victims)
+                    if not found.victims:
+                        break
+            best = min(pool.found.values(), key=lambda one: one.cost, default=None)
+            if best is None or self._holds(best, pool):
+                return best
+            self._look_again(pool, best.placement.node)
+
+    def _holds(self, found: _Candidate, pool: _Pool) -> bool:
+        """Return whether what was chosen since cannot forbid that the victims of *found* leave, or make it dearer.
+
+        A queue may lose only so much, and a disruption budget only so many, wherever their pods are.
+        """
+        is_counted = self._reclaim is not None or bool(self._budgets)
+        return not (found.victims and is_counted) or pool.victims[found.placement.node] == len(self._victims)
+
+    @staticmethod
+    def _look_again(pool: _Pool, name: NodeName) -> None:
+        pool.found.pop(name, None)
+        pool.again[name] = None
 
     def _next(self, pool: _Pool) -> NodeName | None:
         """Return the node to examine next; None if enough are known."""
@@ -369,8 +389,8 @@ class _Search:
         self._placed[pod.uid] = member, placement
         for pool in self._pools.values():
             for name in touched:
-                if pool.found.pop(name, None) is not None or name == found.placement.node:
-                    pool.again[name] = None
+                if name in pool.found or name == found.placement.node:
+                    self._look_again(pool, name)
 
     def free_allowance(self) -> Generator[None, None, bool]:
         """Evict more pods of the queue, the least important first, until it suffices; return False if it cannot.

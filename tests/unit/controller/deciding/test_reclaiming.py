@@ -6,6 +6,7 @@ large as the tree is deep, and what queues deserve is cut to what there is.
 """
 
 from collections import Counter
+from types import MappingProxyType
 
 import pytest
 
@@ -23,7 +24,7 @@ KEPT = {"volcano.sh/preemptable": "false"}
 class Cluster:
     """Cards of one size, queues, and pods of which each asks for whole cards."""
 
-    def __init__(self, cards, queues, *, nodes=1, least=1, budgets=(), **settings):
+    def __init__(self, cards, queues, *, nodes=1, least=1, gangs=MappingProxyType({}), budgets=(), **settings):
         given = {"reclaim": True, "preemption_delay_s": 0.0, "preemption_wait_s": 100.0}
         self.world = World(*(node(f"n{at}", cards=cards, slots=1) for at in range(nodes)), **{**given, **settings})
         specs = [
@@ -32,7 +33,7 @@ class Cluster:
                 uid=one.name,
                 resource_version="1",
                 queue=one.name,
-                min_member=least,
+                min_member=gangs.get(one.name, least),
             )
             for one in queues
         ]
@@ -240,6 +241,15 @@ def test_a_whole_gang_leaves_for_a_whole_gang_or_nobody():
     found.adds("q2", "b3")
     assert sorted(found.asked()) == [f"a{at}" for at in range(8)]
     assert {"b0", "b1", "b2", "b3"} <= found.placed()
+
+
+def test_nobody_leaves_for_a_gang_if_their_queue_would_lose_more_on_several_nodes_than_it_may():
+    queues = [queue("q1", deserved=2), queue("q2", deserved=2), queue("q3", reclaimable=False)]
+    found = Cluster(1, queues, nodes=4, gangs={"q2": 2})
+    found.adds("q1", "a0", "a1", "a2")
+    found.adds("q3", "c0")
+    found.adds("q2", "b0", "b1")
+    assert found.asked() == []
 
 
 @pytest.mark.parametrize("why", ["off", "not reclaimable", "parent not reclaimable", "kept", "no queue", "high"])

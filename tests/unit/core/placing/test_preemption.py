@@ -208,6 +208,19 @@ def test_a_former_search_does_not_count_once_a_budget_covers_a_pod_by_its_new_la
     assert names(search(ledger, unit, there, budgets=budgets, known=known)[0]) == ["on-n2"]
 
 
+def test_for_a_gang_a_disruption_budget_is_spent_once_on_all_nodes_together():
+    nodes = ("n1", "n2", "n3")
+    low = [cpu_pod(f"a-{at}", node_name=at, labels={"app": "a"}) for at in nodes[:2]]
+    ledger = ledger_of(*low, cpu_pod("other", node_name="n3"), nodes=nodes)
+    budget = DisruptionBudget("default", "b", (Requirement(key="app", operator="In", values=("a",)),), 1)
+    members = tuple(alone(ledger, cpu_pod(f"high-{at}", priority=10)).members[0] for at in range(2))
+    unit = Unit(members=members, minimum=Minimum(members=2))
+    occupants = {"a-n1": Occupant(priority=0), "a-n2": Occupant(priority=0), "other": Occupant(priority=1)}
+    answer, _ = search(ledger, unit, occupants, budgets=(budget,))
+    assert sorted(names(answer)) == ["a-n1", "other"]
+    assert answer.violations == 0
+
+
 def test_a_search_for_a_gang_whose_members_keep_off_each_other_counts_for_no_later_one():
     ledger = ledger_of(*(cpu_pod(f"on-{at}", node_name=f"n{at}") for at in (1, 2)), nodes=("n0", "n1", "n2"))
     for name in ("n0", "n1", "n2"):
