@@ -381,10 +381,12 @@ class GangWorld(GangState):
             if one.node_name and not self.asked[one.name].group and self.chance.random() < 0.5:
                 self.take(one.name)
         quiet = 0
+        is_bound = False
         for number in range(40):
             found = self.evictions.new()
-            quiet = 0 if found else quiet + 1
-            if number >= 12 and quiet > 1:
+            quiet = 0 if found or is_bound else quiet + 1
+            # Six searches for victims begin in a round, so one is too few for all who wait, once the last pod is bound.
+            if number >= 12 and quiet > 2:
                 break
             for action in found:
                 if self.world.scheduler.preempting.needs(action):
@@ -394,7 +396,7 @@ class GangWorld(GangState):
             for one in list(self.world.pods.values()):
                 if one.deleting:
                     self.take(one.name)
-            self._bind_all()
+            is_bound = self._bind_all()
             self.world.passes(100.0)
             # Victims are searched for one pod per second.
             for _ in range(5 * self.evicts):
@@ -402,8 +404,9 @@ class GangWorld(GangState):
             self.look()
         self.waiting.look()
 
-    def _bind_all(self) -> None:
-        """Write and serve all that is sent, until nothing is."""
+    def _bind_all(self) -> bool:
+        """Write and serve all that is sent, until nothing is; return whether anything was."""
+        is_bound = False
         for _ in range(_MOST_PODS):
             self._lock()
             binds = self._binds()
@@ -413,4 +416,6 @@ class GangWorld(GangState):
                 if one.node_name and not one.started and not one.finished:
                     self._serve(one.name)
             if not binds:
-                return
+                break
+            is_bound = True
+        return is_bound
