@@ -24,7 +24,7 @@ from core.ledger import Ledger, Placement
 from core.model import Container, GroupKey, NodeName, Pod, PodUid, Standing, group_of, is_preemptable
 from core.placing.decide import Shape
 from core.placing.preemption import SYSTEM_CRITICAL, Crowd, Occupant
-from core.placing.queues import Deserved, deserved
+from core.placing.queues import Deserved, QueueTree, deserved
 from core.settings import Settings, Tables
 from core.units import parse_amount
 from core.waiting import Wait, code_in
@@ -55,6 +55,8 @@ class QueueOrder:
         self._budgets: Final = budgets
         self._clock: Final = clock
         self._deserved = Deserved()
+        # What it follows from: capacity, what pods of each queue ask for, and the queues.
+        self._seen: tuple[Mapping[str, int], Mapping[str, Mapping[str, int]], QueueTree] = ({}, {}, groups.tree)
         self._tree = groups.tree
         self._next_s = 0.0
         # There may be many lines, and each decision compares them.
@@ -116,11 +118,13 @@ class QueueOrder:
         """Update what queues deserve."""
         started_s = self._clock()
         self._heed_moves()
-        total = self._budgets.totals.amounts()
+        total = dict(self._budgets.totals.amounts())
         asked = self._budgets.held_by_line(self._queue.lines)
         for (line, shape), (entry, count) in self._waiting().items():
             self._add(asked[line], entry, shape, count)
-        self._deserved = deserved(total, asked, self.groups.tree)
+        seen = total, asked, self.groups.tree
+        if seen != self._seen:
+            self._seen, self._deserved = seen, deserved(*seen)
         self._ranks.clear()
         self._next_s = now_s + max(_AGAIN_S, _REST_PER_WORK * (self._clock() - started_s))
 

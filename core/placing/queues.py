@@ -5,10 +5,10 @@ hierarchical-queue-on-capacity-plugin.md and capacity-scheduling.md.
 """
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from fractions import Fraction
-from typing import Final
+from math import gcd
+from typing import Final, NamedTuple
 
 from core import names
 from core.groups import ROOT_QUEUE, GroupSpec, QueueSpec
@@ -110,19 +110,17 @@ class QueueTree:
         return found[::-1]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Part:
-    """What one queue may have of one resource: between *least* and *most*, by *weight*; due: its `deserved`, or 0."""
+class _Part(NamedTuple):
+    """What one queue may have of one resource: between *least* and *most*, by *weight*.
+
+    due: its `deserved`, which then is its weight too; 0 if it has none.
+    """
 
     name: str
     weight: int
-    least: Fraction
-    most: Fraction
+    least: int
+    most: int
     due: int = 0
-
-    def at(self, level: Fraction) -> Fraction:
-        """What it gets where a weight of 1 gets *level*."""
-        return max(self.least, min(self.most, level * self.weight))
 
 
 @dataclass(slots=True)
@@ -154,97 +152,109 @@ def deserved(total: Mapping[str, int], asked: Mapping[str, Mapping[str, int]], t
         tree: the queues; one that is not in it stands below `root`, with a weight of 1.
     """
     found = Deserved()
+    queues = _upwards({*asked, *tree.guaranteed}, tree)
     resources = {resource for amounts in asked.values() for resource, amount in amounts.items() if amount}
     for resource in sorted((resources & total.keys()) - {names.PODS}):
-        parts = _parts(resource, asked, tree)
-        above = [(ROOT_QUEUE, Fraction(total[resource]))]
-        for name, amount in above:
+        parts = _parts(resource, asked, tree, queues)
+        above = [(ROOT_QUEUE, total[resource], 1)]
+        for name, amount, scale in above:
             if name not in parts:
                 continue
-            for queue, got in _shared_out(parts[name], amount):
+            for queue, (numerator, denominator) in _shared_out(parts[name], amount, scale).items():
                 if queue != name:
-                    found.amounts.setdefault(queue, {})[resource] = float(got)
-                    above.append((queue, got))
+                    found.amounts.setdefault(queue, {})[resource] = numerator / denominator
+                    above.append((queue, numerator, denominator))
     return found
 
 
-def _parts(resource: str, asked: Mapping[str, Mapping[str, int]], tree: QueueTree) -> dict[str, list[_Part]]:
+def _upwards(lines: Iterable[str], tree: QueueTree) -> list[QueueSpec]:
+    """Return the queues *lines* and those above them, each after those below it."""
+    depths = {one: at for name in lines for at, one in enumerate(tree.path(name) or [name]) if name != ROOT_QUEUE}
+    return [tree.queues.get(one) or QueueSpec(name=one) for one in sorted(depths, key=lambda one: (-depths[one], one))]
+
+
+def _parts(
+    resource: str, asked: Mapping[str, Mapping[str, int]], tree: QueueTree, queues: Iterable[QueueSpec]
+) -> dict[str, list[_Part]]:
     """Parent -> those that share what it gets of *resource*; where its own pods ask for that, it is one of them."""
-    wants = {name: amounts.get(resource, 0) for name, amounts in asked.items()}
-    known = {one for name in (*wants, *tree.guaranteed) for one in tree.path(name) or [name]} - {ROOT_QUEUE}
     found: dict[str, list[_Part]] = {}
-    if wants.get(ROOT_QUEUE):
-        found[ROOT_QUEUE] = [_own(ROOT_QUEUE, wants[ROOT_QUEUE])]
-    below: dict[str, Fraction] = {}
-    # Children before their parents, whose wants are theirs.
-    for name in sorted(known, key=lambda one: (-len(tree.path(one)), one)):
-        queue = tree.queues.get(name) or QueueSpec(name=name)
-        least = tree.guaranteed.get(name, _NOTHING).get(resource, 0)
-        want = wants.get(name, 0) + below.get(name, Fraction(0))
-        limit = queue.capability.get(resource)
-        most = max(want if limit is None else min(want, Fraction(limit)), Fraction(least))
+    below: dict[str, int] = {}
+    for queue in queues:
+        name = queue.name
+        least, own = tree.guaranteed.get(name, _NOTHING).get(resource, 0), asked.get(name, _NOTHING).get(resource, 0)
+        want = own + below.get(name, 0)
+        most = max(min(want, queue.capability.get(resource, want)), least)
         if not most:
             continue
-        if name in below and wants.get(name):
-            found[name].append(_own(name, wants[name]))
-        parent = tree.parent(name)
-        below[parent] = below.get(parent, Fraction(0)) + most
-        found.setdefault(parent, []).append(
-            _Part(
-                name=name,
-                weight=max(queue.weight, 1),
-                least=Fraction(least),
-                most=most,
-                due=max(queue.deserved.get(resource, 0), 0),
-            )
-        )
+        if name in below and own:
+            found[name].append(_Part(name, 1, 0, own))
+        parent, due = tree.parent(name), max(queue.deserved.get(resource, 0), 0)
+        below[parent] = below.get(parent, 0) + most
+        found.setdefault(parent, []).append(_Part(name, due or max(queue.weight, 1), least, most, due))
+    own = asked.get(ROOT_QUEUE, _NOTHING).get(resource, 0)
+    if own:
+        found.setdefault(ROOT_QUEUE, []).append(_Part(ROOT_QUEUE, 1, 0, own))
     return found
 
 
-def _own(name: str, want: int) -> _Part:
-    """What the pods get that name inner queue *name* themselves."""
-    return _Part(name=name, weight=1, least=Fraction(0), most=Fraction(want))
+def _shared_out(parts: Sequence[_Part], total: int, scale: int) -> dict[str, tuple[int, int]]:
+    """What each of *parts* gets of *total* / *scale*: of what is deserved, of what is left by weight, and of the rest.
 
-
-def _shared_out(parts: Sequence[_Part], total: Fraction) -> Iterator[tuple[str, Fraction]]:
-    """What each of *parts* gets of *total*: of what is deserved, of what is left by weight, and of the rest."""
-    got = [one.least for one in parts]
-    said = [at for at, one in enumerate(parts) if one.due]
-    others = [at for at, one in enumerate(parts) if not one.due]
-    left = total - sum(got, Fraction(0))
+    Returns:
+        By name, numerator and denominator in lowest terms: a share that is whole has to be found whole.
+    """
+    shares = {one.name: (one.least, 1) for one in parts}
+    given = sum([one.least for one in parts])
+    said, others = [one for one in parts if one.due], [one for one in parts if not one.due]
     for members, is_due in ((said, True), (others, False), (said, False)):
-        stage = [_next_stage(parts[at], got[at], is_due=is_due) for at in members]
-        left += sum((one.least for one in stage), Fraction(0))
-        level = _level(stage, left)
-        for at, one in zip(members, stage, strict=True):
-            got[at] = one.at(level)
-            left -= got[at]
-    return ((one.name, amount) for one, amount in zip(parts, got, strict=True))
+        stage = [_next_stage(one, shares[one.name][0], is_due=is_due) for one in members]
+        least = sum([one.least for one in stage])
+        level = _level(stage, total - scale * (given - least), scale)
+        if level is not None:
+            shares.update({one.name: _at(one, level[0], level[1]) for one in stage})
+            break  # nothing is left
+        shares.update({one.name: (one.most, 1) for one in stage})
+        given += sum([one.most for one in stage]) - least
+    return shares
 
 
-def _next_stage(part: _Part, got: Fraction, *, is_due: bool) -> _Part:
+def _next_stage(part: _Part, got: int, *, is_due: bool) -> _Part:
     """*part*, which has *got* something already, up to what it deserves, or up to the most that it may have."""
-    most = min(part.most, max(part.least, Fraction(part.due))) if is_due else part.most
-    return _Part(name=part.name, weight=part.due or part.weight, least=got, most=most)
+    most = min(part.most, max(part.least, part.due)) if is_due else part.most
+    return _Part(part.name, part.weight, got, most)
 
 
-def _level(parts: Sequence[_Part], total: Fraction) -> Fraction:
-    """What a weight of 1 gets if all of *total* is shared out, or all have the most that they may."""
-    # A part grows by its weight from the level at which it has its least to that at which it has its most.
+def _at(part: _Part, level: int, scale: int) -> tuple[int, int]:
+    """What *part* gets where a weight of 1 gets *level* / *scale*."""
+    wanted = level * part.weight
+    if wanted <= part.least * scale:
+        return part.least, 1
+    if wanted >= part.most * scale:
+        return part.most, 1
+    common = gcd(wanted, scale)
+    return wanted // common, scale // common
+
+
+def _level(parts: Sequence[_Part], left: int, scale: int) -> tuple[int, int] | None:
+    """What a weight of 1 gets if *parts* share out all of *left* / *scale*; None if all have the most that they may."""
+    if scale * sum([one.most for one in parts]) <= left:
+        return None
+    given, growth = sum([one.least for one in parts]), 0
+    if given * scale >= left:
+        return 0, 1
+    # A part grows by its weight from the level at which it has its least to that at which it has its most. Different
+    # levels are a *finest*-th apart at least.
+    finest = max([one.weight for one in parts]) ** 2
     bends = sorted(
-        bend
-        for part in parts
-        for bend in ((part.least / part.weight, part.weight), (part.most / part.weight, -part.weight))
+        [(one.least * finest // one.weight, one.least, one.weight, one.weight) for one in parts]
+        + [(one.most * finest // one.weight, one.most, one.weight, -one.weight) for one in parts]
     )
-    level, growth, given = Fraction(0), 0, sum((part.least for part in parts), Fraction(0))
-    for bend, change in bends:
-        if given >= total:
+    for _, amount, weight, change in bends:
+        if (given * weight + growth * amount) * scale >= left * weight:
             break
-        rise = growth * (bend - level)
-        if given + rise >= total:
-            return level + (total - given) / growth
-        level, growth, given = bend, growth + change, given + rise
-    return level
+        growth += change
+        given += amount if change < 0 else -amount  # given: what does not grow
+    return left - given * scale, growth * scale
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -114,6 +114,23 @@ def test_with_guarantees_all_that_there_is_is_shared_out_at_one_level(total, wan
     assert asked_of(total, wanted) == [float(one) for one in expected]
 
 
+@settings(max_examples=300, deadline=None)
+@given(st.integers(0, 100), queues, st.sampled_from([2**30, 10**12 + 39]))
+def test_large_amounts_are_shared_out_as_small_ones_and_whole_shares_are_found_whole(total, wanted, unit):
+    assume(any(asked for *_, asked in wanted))
+    limits = bounds(total, wanted)
+    assume(sum(low for low, _ in limits) <= total <= sum(high for _, high in limits))
+    expected = by_cases(total, wanted)
+    assert expected is not None
+    large = [
+        (weight, None if limit is None else limit * unit, least * unit, asked * unit)
+        for weight, limit, least, asked in wanted
+    ]
+    for found, one in zip(asked_of(total * unit, large), expected, strict=True):
+        share = one * unit
+        assert found == (int(share) if share.denominator == 1 else pytest.approx(float(share), rel=1e-15))
+
+
 @settings(max_examples=200, deadline=None)
 @given(st.integers(0, 100), queues)
 def test_nobody_deserves_less_than_its_guarantee_or_more_than_it_may_hold_and_asks(total, wanted):

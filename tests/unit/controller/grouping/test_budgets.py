@@ -305,6 +305,29 @@ def test_holdings_and_ranks_are_those_that_are_counted_anew_whatever_changes(see
             assert +Counter(cluster.budgets.held(name)) == +Counter(anew.held(name))
 
 
+def test_what_queues_deserve_is_found_anew_only_if_pods_nodes_or_queues_have_changed():
+    made = world(node("n1", cards=8), groups=[spec("g", "a")], queues=[queue("a"), queue("b")])
+    lines = made.scheduler.cluster.lines
+    made.adds(member("p", "g", memory=1000))
+    made.plan()
+    lines.look(1.0)
+    before = lines.deserved("a")
+    assert before[NUMBER] == 1
+    lines.look(2.0)
+    assert lines.deserved("a") is before
+    made.adds(member("q", "g", memory=1000))
+    made.plan()
+    lines.look(3.0)
+    assert lines.deserved("a")[NUMBER] == 2
+    made.scheduler.cluster.groups.queue_changed(queue("a", vgpu_number=1))
+    lines.look(4.0)
+    assert lines.deserved("a")[NUMBER] == 1
+    before = lines.deserved("a")
+    made.scheduler.nodes.changed(node("n2", cards=8))
+    lines.look(5.0)
+    assert lines.deserved("a") is not before
+
+
 def test_who_is_beyond_its_queue_lets_the_next_of_its_shape_have_what_it_was_woken_for():
     made = world(node("n1", cards=1), groups=[spec("g", "q"), spec("h", "")], queues=[queue("q", vgpu_number=0)])
     made.adds(
