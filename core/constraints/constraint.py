@@ -217,7 +217,8 @@ class Obstacle(NamedTuple):
     """Why a node rejects a pod, in constant words for counting, and what ends it.
 
     until: words after the node's name ("is uncordoned"), or a clause if the constraint reads `ReadScope.USE`; "" if it
-    lasts. Then *instead* is what the pod could do, and *labels* are those of the node that differ from its selector.
+    lasts. Read only of one that lasts: instead, what the pod could do; labels, those of the node that differ from the
+    pod's selector.
     """
 
     key: str
@@ -304,7 +305,8 @@ class Constraint:
         signature: (pod) -> what it asks, hashable; None: nothing; a `Wait`: no node takes it, whatever is free.
         filter: (asked, node, held) -> whether the node takes the pod. True exactly if `explain` yields nothing.
         explain: (asked, node, held) -> why it does not.
-        score: (asked, node, weights) -> points of 100 times a weight, never above 0: how much the pod avoids the node.
+        score: (asked, node with taints, weights) -> points of 100 times a weight, never above 0: how much the pod
+            avoids the node. A pod that avoids others has a `rate` below 0, and a `most` of 0.
         prefers: (pod, weights) -> what the pod prefers, hashable; None: nothing, or nothing that has a weight.
         rate: (preferred, node, weights) -> points of 100 times a weight, for a node that meets it.
         most: (preferred, weights) -> more points `rate` never gives.
@@ -444,7 +446,7 @@ class Constraints:
         return True
 
     def score(self, asked: AskedConstraints, facts: NodeFacts, weights: NodeWeights) -> float:
-        """Return how much such pods avoid the node by its labels and taints; never above 0."""
+        """Return how much such pods avoid the node, which has taints; never above 0."""
         found = 0.0
         for name, one in asked.node:
             if name in self._scores:

@@ -4,11 +4,12 @@ Source: Kubernetes documentation, "Taints and Tolerations"; kube-scheduler's plu
 NodeUnschedulable.
 """
 
-from collections.abc import Hashable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
+from operator import attrgetter
 from typing import Final
 
 from core.constraints.constraint import FULL, Constraint, Obstacle, ReadScope
-from core.model import HARD_EFFECTS, REMOVAL_TAINTS, NodeFacts, Pod, Taint, Toleration
+from core.model import HARD_EFFECTS, REMOVAL_TAINTS, NodeFacts, Taint, Toleration
 from core.settings import NodeWeights
 from core.units import parse_int64
 
@@ -58,10 +59,6 @@ def _number(text: str) -> int | None:
     return found if found is not None and str(found) == text else None
 
 
-def _signature(pod: Pod) -> Hashable:
-    return pod.constraints.tolerations
-
-
 def _filter(tolerations: Tolerations, facts: NodeFacts, held: object) -> bool:
     if facts.ready and not (facts.taints or facts.unschedulable or facts.leaving):
         return True
@@ -97,5 +94,10 @@ def _score(tolerations: Tolerations, facts: NodeFacts, weights: NodeWeights) -> 
 
 
 TAINTS: Final = Constraint(
-    name="taints", reads=ReadScope.NODE, signature=_signature, filter=_filter, explain=_explain, score=_score
+    name="taints",
+    reads=ReadScope.NODE,
+    signature=attrgetter("constraints.tolerations"),
+    filter=_filter,
+    explain=_explain,
+    score=_score,
 )

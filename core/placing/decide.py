@@ -313,7 +313,8 @@ def ranked(
     if policy.others:
         more += resource_score(policy.others, shape.amounts, state.facts.allocatable, state.used)
     constraints, asked = ledger.constraints, shape.asked
-    more += constraints.score(asked, state.facts, policy.others)
+    if state.facts.taints:
+        more += constraints.score(asked, state.facts, policy.others)
     if asked.preferred:
         more += constraints.rate(asked.preferred, state.facts, policy.others)
     return rank._replace(minus_score=rank.minus_score - more) if more else rank

@@ -68,8 +68,8 @@ class Kind(NamedTuple):
         return self.templates is None or not self.templates.counted
 
     def serves_any(self, modes: tuple[str, ...]) -> bool:
-        """Return whether cards of this kind serve one of *modes*; () are all."""
-        if not modes or not self.serves or modes == self.serves:
+        """Return whether cards of this kind serve one of *modes*."""
+        if not self.serves or modes == self.serves:
             return True
         return any(mode in self.serves for mode in modes)
 

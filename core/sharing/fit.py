@@ -136,7 +136,7 @@ def want(rules: Rules, request: Request, kind: Hashable) -> Want | None:
     """Return what *request* needs of cards of *kind*; None if such a card can never serve it."""
     if isinstance(kind, Sliced):
         return _want_of_sliced(rules, request, kind)
-    if not isinstance(kind, Kind) or not kind.serves_any(request.modes):
+    if not isinstance(kind, Kind) or (request.modes and not kind.serves_any(request.modes)):
         return None
     if request.type and request.type != kind.type:
         return None

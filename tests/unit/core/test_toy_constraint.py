@@ -14,7 +14,7 @@ from core.constraints.every import every
 from core.explaining import explain
 from core.explaining.refusal import refusal_on
 from core.ledger import Ledger
-from core.model import NodeName
+from core.model import NodeName, Taint
 from core.placing.candidates import Candidates
 from core.placing.decide import NodePolicy, Shape, decide, scan, shape_of, still_fits, takes
 from core.placing.gang import Member, Unit
@@ -53,14 +53,14 @@ def other_rack(rack, facts, held):
         yield Obstacle("another rack", instead="leave out the rack")
 
 
-# A pod may require a rack, and avoids nodes that are hot.
+# A pod may require a rack, and avoids nodes with a taint that says that they are hot.
 RACK = Constraint(
     name="rack",
     reads=ReadScope.NODE,
     signature=lambda asking: asking.labels.get("rack"),
     filter=lambda rack, facts, held: facts.labels.get("rack") == rack,
     explain=other_rack,
-    score=lambda rack, facts, weights: -100.0 * ("hot" in facts.labels),
+    score=lambda rack, facts, weights: -100.0 * any(one.key == "hot" for one in facts.taints),
 )
 # A pod may prefer nodes of a colour, and is placed without it.
 COLOUR = Constraint(
@@ -87,8 +87,8 @@ class Cluster:
             self.label(name, **{WATTS: str(supply)})
         self.candidates = Candidates(self.ledger, RULE)
 
-    def label(self, name, **labels):
-        self.ledger.set_node(node(name, labels=labels))
+    def label(self, name, taints=(), **labels):
+        self.ledger.set_node(node(name, labels=labels, taints=taints))
 
     def shape(self, asking):
         found = shape_of(asking, self.ledger)
@@ -195,7 +195,7 @@ def test_pods_reserve_what_they_use_and_release_it():
 
 def test_a_node_of_another_rack_is_filtered_and_a_hot_one_comes_last():
     cluster = Cluster(n1=0)
-    cluster.label("n1", rack="a", hot="")
+    cluster.label("n1", (Taint(key="hot", effect="Warning"),), rack="a")
     cluster.label("n2", rack="a")
     cluster.label("n3", rack="b")
     asking = [pod(name, labels={"rack": "a"}, memory=6000) for name in "pqr"]
