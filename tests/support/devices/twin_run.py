@@ -84,6 +84,8 @@ def run_gangs(operations: int, seed: int) -> tuple[int, int]:
                 sys.stdout.flush()  # a million operations take an hour or more
             passed += right
             failed += len(faults)
+            if life % 50 == 49:
+                sys.stderr.write(f"{passed} passed so far\n")
     return passed, failed
 
 
