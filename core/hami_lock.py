@@ -27,8 +27,8 @@ SUCCESS: Final = "success"
 FAILED: Final = "failed"
 _PREFIX: Final = "hami.io/"
 _TO_ALLOCATE: Final = "-devices-to-allocate"
-# Where some versions of a plugin erase another annotation instead of that one (hami-vendors VN-31).
-_ERASED: Final = {"hami.io/Biren-devices-to-allocate": "hami.io/Biren-devices-allocated"}
+# Some plugins erase this one instead (hami-vendors VN-31); all others leave it.
+_ALLOCATED: Final = "-devices-allocated"
 
 # A plugin serves the pod in the node's one lock, so only one pod may be in flight, whatever it requests.
 ANY_POD: Final[frozenset[Hashable]] = frozenset({LockMark(LOCK)})
@@ -66,7 +66,9 @@ def in_flight(pod: Pod) -> InFlight | None:
     if not pod.node_name or phase is None:
         return None
     texts = [
-        min(text, pod.annotations.get(_ERASED[key], ""), key=lambda one: one.count(",")) if key in _ERASED else text
+        min(
+            text, pod.annotations.get(key.removesuffix(_TO_ALLOCATE) + _ALLOCATED, text), key=lambda one: one.count(",")
+        )
         for key, text in pod.annotations.items()
         if key.endswith(_TO_ALLOCATE) and key.startswith(_PREFIX)
     ]

@@ -173,9 +173,11 @@ class HandOff:
     for none. counts_either: the plugin erases one of both, which one depends on its version. writes_type: the
     assignment has the card's type. codec: what else is written of an entry. extra_keys, told: further annotations of a
     Binding. number_key: that of them which HAMi's webhook writes too, with the number of cards.
-    locks: the plugin finds its pod by HAMi's lock of the node. kubelet_chooses: the plugin looks for no pod, because
-    kubelet chooses the cards; only their number counts. time_lock: the lock of another kind. served_keys: one of them
-    is true once the plugin has served a pod. captures: it also serves pods that have ended (VN-34).
+    locks: the plugin finds its pod by HAMi's lock of the node; then to_allocate is
+    ``hami.io/NAME-devices-to-allocate``, by which `core.hami_lock` sees who waits. kubelet_chooses: the plugin looks
+    for no pod, because kubelet chooses the cards; only their number counts. time_lock: the lock of another kind.
+    served_keys: one of them is true once the plugin has served a pod. captures: it also serves pods that have ended
+    (VN-34).
     accounts: of the plugin, in kube-system; elsewhere: its account in a namespace that not every cluster has, so that
     operators add it. variables: those by which it limits a container. machine_keys: what it writes of pods besides;
     node_keys: of its node, besides the register and the lock.

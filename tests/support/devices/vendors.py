@@ -1,15 +1,22 @@
 """Nodes and pods of HAMi's other vendors, by their declarations."""
 
 import json
+import pkgutil
 import re
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from importlib import import_module
 from random import Random
 from typing import Any, Final
 
+from core import hami_lock
 from core.catalog import standard_catalog
+from core.dialects import hami_vendors
+from core.dialects.hami_vendors.dialect import VENDORS
 from core.dialects.hami_vendors.table import VendorNames
 from core.dialects.hami_vendors.vendor import Capacity, Register, Vendor
-from core.model import Container, Node, NodeName, Pod
+from core.model import Container, Node, NodeName, Pod, PodUid
+from core.port.handoff import Progress
 from core.settings import Tables
 from core.sharing.request import Resources
 
@@ -179,3 +186,82 @@ def lowered(vendor: Vendor, pod: Pod, words: str) -> Pod:
                 limits = {**one.limits, key: f"{found[1]}{suffix}"}
                 containers[at] = one._replace(limits=limits, requests=limits)
     return pod._replace(containers=tuple(containers))
+
+
+# What types of one maker may have in common: they sell the same cards.
+_OF_A_MAKER: Final = frozenset({"section.key", "limits.select", "limits.select_too", "limits.types"})
+_RESOURCE: Final = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?/[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?", re.ASCII)
+_FORMS: Final = {
+    "name": (re.compile(r"[a-z][a-z0-9_]*", re.ASCII), "lower-case letters, digits and '_'"),
+    "word": (re.compile(r"[^,:;\s]+"), "a word without ',', ':' and ';', which separate entries of an assignment"),
+    **dict.fromkeys(("limits.count", "limits.memory", "limits.cores"), (_RESOURCE, "a name with a domain")),
+    "handoff.accounts": (
+        re.compile(r"system:serviceaccount:kube-system:[-a-z0-9.]+", re.ASCII),
+        "'system:serviceaccount:kube-system:NAME'",
+    ),
+}
+
+
+def mistakes(vendors: Sequence[Vendor]) -> Iterator[str]:
+    """What of *vendors* is not in its form or belongs to another, whose cards it would count, and what no lock sees."""
+    owners: dict[str, tuple[Vendor | None, str]] = {
+        key: (None, f"a name of the dialect {one.name}")
+        for one in standard_catalog().specs
+        if not hasattr(one.port, "vendor")
+        for names in (one.port.names(TABLES),)
+        for key in names.resources | names.assignment_keys - hami_lock.KEYS
+    }
+    sections: dict[str, Vendor] = {}
+    for vendor in vendors:
+        for field, text in _said(vendor):
+            form, told = _FORMS.get(field, (None, ""))
+            if form is not None and not form.fullmatch(text):
+                yield f"{vendor.name}: {field} is {text!r}; write {told}"
+            if field == "handoff.accounts":
+                continue
+            other, its = owners.setdefault(text if "/" in text else f"{field} {text.lower()}", (vendor, field))
+            if other is None or (other is vendor and its != field):
+                yield f"{vendor.name}: {field} is {text!r}, which is {its} too; write another"
+            elif other is not vendor and not (other.maker == vendor.maker and {field, its} <= _OF_A_MAKER):
+                yield f"{vendor.name}: {field} is {text!r}, which is {its} of {other.name} too; write two"
+        like = sections.setdefault(vendor.maker, vendor)
+        if like.section.key != vendor.section.key:
+            yield f"{vendor.name}: maker is that of {like.name}, which has another section; write two, or one section"
+        if vendor.handoff.locks and not _is_seen(vendor):
+            yield (
+                f"{vendor.name}: handoff.to_allocate is {vendor.handoff.to_allocate!r}, by which core/hami_lock.py "
+                "does not see that a pod waits; write 'hami.io/NAME-devices-to-allocate', or locks=False"
+            )
+
+
+def unlisted() -> Iterator[str]:
+    """Files with vendors that are in no list."""
+    for found in pkgutil.iter_modules(hami_vendors.__path__, f"{hami_vendors.__name__}."):
+        module = import_module(found.name)
+        if any(one not in VENDORS for one in getattr(module, "VENDORS", (getattr(module, "VENDOR", VENDORS[0]),))):
+            yield f"{found.name}: add it to VENDORS in core/dialects/hami_vendors/dialect.py"
+
+
+def _said(vendor: Vendor) -> Iterator[tuple[str, str]]:
+    """(field, text) of all that tells *vendor* from others."""
+    limits, source, handoff = vendor.limits, vendor.cards.source, vendor.handoff
+    words = {"section.key": f"{vendor.section.key} {vendor.section.word} {vendor.section.names[0]}"}
+    words |= {"name": vendor.name, "word": vendor.word}
+    words |= {"limits.count": limits.count, "limits.memory": limits.memory, "limits.cores": limits.cores}
+    words |= {"cards.source": source.key if isinstance(source, Register) else source.word}
+    words |= {"handoff.allocated": handoff.allocated, "handoff.to_allocate": handoff.to_allocate}
+    yield from ((field, text) for field, text in words.items() if text)
+    lists = {"limits.select": limits.select, "limits.select_too": limits.select_too, "limits.types": limits.types}
+    yield from ((field, key) for field, keys in lists.items() for key in keys if key)
+    yield from (("handoff.accounts", one) for one in handoff.accounts)
+
+
+def _is_seen(vendor: Vendor) -> bool:
+    """Whether a pod is in flight until the plugin has erased its devices."""
+    left, erasable = vendor.handoff.to_allocate, {vendor.handoff.to_allocate}
+    notes = {hami_lock.BIND_PHASE: hami_lock.SUCCESS, left: "a,b,1,1:;", vendor.handoff.allocated: "a,b,1,1:;"}
+    erasable |= {vendor.handoff.allocated} if vendor.handoff.counts_either else set()
+    pod = Pod(uid=PodUid("p"), namespace="ns", name="p", containers=(), node_name=NodeName("n"), annotations=notes)
+    seen = [hami_lock.in_flight(pod)]
+    seen += [hami_lock.in_flight(pod._replace(annotations={**notes, key: ";"})) for key in sorted(erasable)]
+    return [one.progress if one else None for one in seen] == [Progress.WAITING] + [Progress.DONE] * len(erasable)

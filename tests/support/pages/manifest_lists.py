@@ -18,6 +18,7 @@ from core.dialects.hami_vendors.dialect import VENDORS
 from core.dialects.hami_vendors.table import VendorNames
 from core.dialects.hami_vendors.vendor import Register
 from core.settings import CONTROLLER_ACCOUNT, Settings, Tables
+from tests.support.devices.vendors import mistakes, unlisted
 from tests.support.pages import chart, vendors_page
 
 BASE: Final = Path(__file__).parents[3] / "deploy" / "base"
@@ -135,7 +136,11 @@ def _locks() -> frozenset[str]:
 
 
 def main() -> int:
-    """Write them."""
+    """Write them, unless a vendor is not told from others."""
+    wrong = [*unlisted(), *mistakes(VENDORS)]
+    if wrong:
+        sys.stderr.write("".join(f"{one}\n" for one in wrong))
+        return 1
     book = rulebook(Settings(), Tables(), standard_catalog())
     for path in sorted(BASE.glob("*.yaml")):
         before = path.read_text(encoding="utf-8")

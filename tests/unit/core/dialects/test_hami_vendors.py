@@ -22,7 +22,7 @@ from core.sharing.request import Request
 from core.view.cards import cards_of
 from tests.support.devices.reviewed import reviewed
 from tests.support.devices.texts import device_tables
-from tests.support.devices.vendors import PORTS, TABLES, card, node_of, port_of
+from tests.support.devices.vendors import PORTS, TABLES, card, mistakes, node_of, port_of, unlisted
 
 STAMP = Stamp(node=NodeName("node-a"), now_s=1787303731, order=1787303731)
 
@@ -674,3 +674,36 @@ def test_absent_cores_are_all_of_a_card_in_its_own_unit():
     asked = HamiVendor(eighths).request(pod({"hygon.com/dcunum": 1}), TABLES)
     assert isinstance(asked, Request)
     assert [ask.cores for ask in asked.asks] == [8]
+
+
+def test_vendors_are_told_from_each_other_and_all_are_listed():
+    assert [*unlisted(), *mistakes([port.vendor for port in PORTS])] == []
+
+
+@pytest.mark.parametrize(
+    ("part", "field", "text", "told"),
+    [
+        ("handoff", "allocated", "hami.io/dcu-devices-allocated", "which is handoff.allocated of hygon too; write two"),
+        ("limits", "count", "hygon.com/dcunum", "which is limits.count of hygon too; write two"),
+        ("limits", "count", "nvidia.com/gpu", "which is a name of the dialect hami too; write another"),
+        ("limits", "count", "va", "write a name with a domain"),
+        ("limits", "count", "vastaitech.com/use-gpuuuid", "which is limits.count too; write another"),
+        ("handoff", "to_allocate", "vastaitech.com/to-allocate", "write 'hami.io/NAME-devices-to-allocate'"),
+        ("handoff", "to_allocate", "", "write 'hami.io/NAME-devices-to-allocate'"),
+        ("handoff", "accounts", ("plugin",), "write 'system:serviceaccount:kube-system:NAME'"),
+        ("", "word", "DCU", "which is word of hygon too; write two"),
+        ("", "word", "V:a", "write a word without"),
+        ("", "maker", "hygon", "maker is that of hygon, which has another section"),
+    ],
+)
+def test_a_declaration_that_was_copied_and_not_changed_everywhere_is_told(part, field, text, told):
+    copy = port_of("vastai").vendor
+    copy = replace(copy, **{part: replace(getattr(copy, part), **{field: text})} if part else {field: text})
+    found = list(mistakes([*[port.vendor for port in PORTS if port.name != "vastai"], copy]))
+    assert any(one.startswith("vastai: ") and told in one for one in found), found
+
+
+def test_of_any_plugin_that_erases_the_other_annotation_the_lock_sees_that_it_has_served():
+    port = port_of("vastai")
+    either = replace(port.vendor, handoff=replace(port.vendor.handoff, counts_either=True))
+    assert list(mistakes([either])) == []
