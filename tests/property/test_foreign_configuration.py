@@ -17,14 +17,12 @@ from core.dialects.ascend_hami.table import AscendTable
 from core.dialects.hami.table import HamiTable
 from core.dialects.vgpu.table import VgpuTable
 from core.wire.volcano_parts import FLAGS
+from tests.support.devices.vendors import PORTS
 
 CATALOG = standard_catalog()
 KEYS = {one.key for one in CATALOG.vocabulary.sections}
-# Sections of HAMi for one vendor each.
-VENDORS = (
-    *("amd", "another", "awsneuron", "biren", "cambricon", "enflame", "hygon", "iluvatar", "kunlun", "metax"),
-    *("mthreads", "vastai"),
-)
+# Sections of HAMi for one vendor each, and two that are not known.
+VENDORS = ("another", "iluvatar", *dict.fromkeys(port.vendor.section.key for port in PORTS))
 Json = dict[str, Any]
 
 

@@ -1,13 +1,17 @@
 """Lists of keys, resources and accounts in deploy/base are those that follow from the dialects."""
 
+import re
+
 import pytest
 
 from core.admission.rulebook import rulebook
 from core.catalog import standard_catalog
+from core.dialects.hami_vendors.dialect import VENDORS
 from core.settings import Settings, Tables
 from tests.support.pages import chart, vendors_page
 from tests.support.pages.manifest_lists import BASE, written
 
+COMPARED = BASE.parents[1] / "docs" / "operators" / "compared.md"
 BOOK = rulebook(Settings(), Tables(), standard_catalog())
 
 
@@ -50,3 +54,10 @@ def test_each_replacement_finds_in_the_base_what_it_replaces(monkeypatch):
         if chart.files() == made:
             finds_nothing.append(replaced)
     assert finds_nothing == []
+
+
+def test_the_comparison_names_every_vendor():
+    row = re.search(r"^\| cards of (AMD, .*?) \|", COMPARED.read_text(encoding="utf-8"), re.MULTILINE)
+    assert row is not None
+    makers = {vendor.maker.split()[0] for vendor in VENDORS}
+    assert {maker for maker in makers if maker not in row[1].lower()} == set(), f"add them to {COMPARED.name}"

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from pathlib import Path
 
 import pytest
 
 from sandbox.demo.examples import ClusterChanges, ExampleError, Outcome, find, read
+from sandbox.demo.stage import NODES
 
 _SHIPPED = Path(__file__).parents[4] / "docs" / "examples"
 _POD = "apiVersion: v1\nkind: Pod\nmetadata: {name: a}\nspec: {containers: []}\n"
@@ -32,6 +34,16 @@ def test_every_shipped_pod_has_a_declaration_and_a_name_of_its_own():
     assert max(names.values()) == 1
     rounds = [found.expectations for found in examples] + [s.expectations for found in examples for s in found.steps]
     assert {expected.outcome for declared in rounds for expected in declared} == set(Outcome)
+
+
+def test_the_page_lists_the_nodes_of_the_demo():
+    page = (_SHIPPED / "README.md").read_text(encoding="utf-8")
+    table = re.search(r"^\| node \| cards \|\n(?:\|.*\n)+", page, re.MULTILINE)
+    assert table is not None
+    listed = [name for row in table[0].splitlines() for name in re.findall(r"`([^`]+)`", row.split("|")[1])]
+    missing = {node["name"] for node in NODES} - set(listed)
+    assert not missing, f"add {sorted(missing)} to the table of nodes in docs/examples/README.md"
+    assert sorted(listed) == sorted(node["name"] for node in NODES)
 
 
 def test_every_declaration_belongs_to_a_manifest():
