@@ -381,7 +381,8 @@ class _Search:
             touched.update(name for uid in block.pods if (name := self._ledger.node_of(uid)) is not None)
             self._release(block)
         self._victims += found.victims
-        self._allowed(found.victims, self._taken_back)
+        if self._reclaim is not None:
+            self._taken_back.update(self._reclaim.losses([uid for block in found.victims for uid in block.pods]))
         self._violations(found.victims, self._spent)
         pod = member.pod  # of pods of one shape, any was judged
         placement = found.placement._replace(pod=pod.uid, pod_key=pod.key, asked_by=pod)
@@ -605,21 +606,25 @@ class _Search:
                 block = self._block(uid, occupant)
                 if block is not None:
                     blocks.append(block)
-        return sorted(self._allowed(sorted(blocks), self._taken_back.copy()))
+        return sorted(self._allowed(sorted(blocks)))
 
     def _may_leave(self, uid: PodUid, occupant: Occupant) -> bool:
         if self._only is not None and uid not in self._only:
             return False
         return occupant.priority < self._priority or (self._reclaim is not None and uid in self._reclaim.paths)
 
-    def _allowed(self, blocks: Sequence[_Block], spent: Spent) -> list[_Block]:
-        """Return the *blocks* that may be evicted, as many as their queues may lose; the least important first."""
-        return [
-            block
-            for block in reversed(blocks)
-            if -block.minus_priority < self._priority
-            or (self._reclaim is not None and self._reclaim.lets_go(block.pods, spent))
-        ]
+    def _allowed(self, blocks: Sequence[_Block]) -> list[_Block]:
+        """Return the *blocks* that may be evicted, as many as their queues may lose: those that are restored last."""
+        reclaim = self._reclaim
+        if reclaim is None:
+            return [*blocks]
+        found, spent = list[_Block](), self._taken_back.copy()
+        for block in reversed(self._reprieved(blocks, self._violations(blocks, self._spent.copy()))):
+            losses = reclaim.losses(block.pods)
+            if -block.minus_priority < self._priority or reclaim.lets_go(losses, spent):
+                spent.update(losses)
+                found.append(block)
+        return found
 
     def _block(self, uid: PodUid, occupant: Occupant) -> _Block | None:
         """Return the block of *uid*; None if one of its pods may not be evicted."""

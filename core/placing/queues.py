@@ -319,19 +319,17 @@ class Reclaim:
         """Whether the unit's queues hold no more than they deserve with *asked*."""
         return all(asked.get(one, 0) <= left + _SAME for room in self.room.values() for one, left in room.items())
 
-    def lets_go(self, pods: Collection[PodUid], spent: Spent) -> bool:
-        """Whether *pods* may leave at once, after so much was *spent* of their queues; then theirs is spent too."""
-        losses = Spent()
+    def losses(self, pods: Collection[PodUid]) -> Spent:
+        """Return what queues lose if *pods* leave."""
+        found = Spent()
         for uid in pods:
-            path = self.paths.get(uid)
-            if path is None:
-                return False
-            for name in path:
-                losses.update({(name, one): amount for one, amount in self.amounts(uid).items()})
-        if not all(self._lets_go(name, losses, spent) for name in {name for name, _ in losses}):
-            return False
-        spent.update(losses)
-        return True
+            for name in self.paths.get(uid, ()):
+                found.update({(name, one): amount for one, amount in self.amounts(uid).items()})
+        return found
+
+    def lets_go(self, losses: Spent, spent: Spent) -> bool:
+        """Whether pods with these *losses*, of queues that are asked, may leave at once after so much was *spent*."""
+        return bool(losses) and all(self._lets_go(one, losses, spent) for one in {name for name, _ in losses})
 
     def _lets_go(self, name: str, losses: Spent, spent: Spent) -> bool:
         over, spare = self.over.get(name, {}), self.spare.get(name, {})

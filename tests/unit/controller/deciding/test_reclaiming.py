@@ -252,6 +252,16 @@ def test_nobody_leaves_for_a_gang_if_their_queue_would_lose_more_on_several_node
     assert found.asked() == []
 
 
+def test_what_a_queue_loses_by_priority_counts_when_more_is_taken_back_for_the_same_gang():
+    queues = [queue("q1", deserved=1), queue("q2", deserved=2), queue("q3", reclaimable=False)]
+    found = Cluster(1, queues, nodes=3, gangs={"q2": 2}, preemption=True)
+    found.adds("q3", "c0", priority=9)
+    found.adds("q1", "a0", priority=1)
+    found.adds("q1", "a1", priority=9)
+    found.adds("q2", "b0", "b1", priority=5)
+    assert found.asked() == []
+
+
 @pytest.mark.parametrize("why", ["off", "not reclaimable", "parent not reclaimable", "kept", "no queue", "high"])
 def test_nobody_leaves_who_is_kept(why):
     queues = [
@@ -270,16 +280,17 @@ def test_nobody_leaves_who_is_kept(why):
     assert found.asked() == []
 
 
-def test_of_two_the_one_leaves_whose_disruption_budget_lets_it_go_and_it_is_said_why():
+@pytest.mark.parametrize(("covered", "goes"), [("a0", "a1"), ("a1", "a0")])
+def test_of_two_the_one_leaves_whose_disruption_budget_lets_it_go_and_it_is_said_why(covered, goes):
     selector = (Requirement(key="app", operator="In", values=("a",)),)
     budget = DisruptionBudget("default", "b", selector, 0)
     found = Cluster(2, [queue("q1"), queue("q2", deserved=1)], budgets=[budget])
-    found.adds("q1", "a0", labels={"app": "a"})
-    found.adds("q1", "a1")
+    for name in ("a0", "a1"):
+        found.adds("q1", name, labels={"app": "a"} if name == covered else {})
     found.adds("q2", "b0")
     found.world.passes(1.0)
     found.world.passes(1.0)
     (asked,) = found.world.actions(Preempt)
-    assert [target.name for target, _ in asked.victims] == ["a1"]
+    assert [target.name for target, _ in asked.victims] == [goes]
     found.world.scheduler.preempting.asked(asked)
     assert f"1 pod {OF_QUEUES} is being evicted from node n0" in found.world.wait("b0").text
