@@ -575,7 +575,7 @@ class _Search:
             placement = self._fits(member, name)
         if placement is None:
             return None
-        violations = sum(broken[block] for block in victims)
+        violations = sum(self._violations(sorted(victims), self._spent.copy()).values())
         return _Candidate(self._cost(victims, violations, name), tuple(victims), placement)
 
     def _clear(self, name: NodeName) -> None:

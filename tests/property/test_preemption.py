@@ -165,7 +165,14 @@ class Book:
             return (0, -99, 0, 0, 0, node), set()
         highest = max(one[4] for one in pods)
         began = min(one[5] for one in pods if one[4] == highest)
-        cost = (sum(broken[n] for n in away), highest, sum(one[4] + 2**31 for one in pods), len(pods), -began, node)
+        cost = (
+            sum(self.broken([blocks[n] for n in sorted(away)])),
+            highest,
+            sum(one[4] + 2**31 for one in pods),
+            len(pods),
+            -began,
+            node,
+        )
         return cost, {at for number in away for at in blocks[number]}
 
 
