@@ -11,13 +11,13 @@ own: queues of a higher one are "considered later during reclamation" (Volcano, 
 If the queue of the unit has too little left, pods of that queue are evicted on whatever node they are. If some must
 leave the chosen node too, these are pods of the queue if possible, because they free both (Volcano, action preempt).
 
-The members of a gang are placed one by one. In the end, each victim is restored if they still fit without it on the
-nodes that were chosen, and if its queue suffices.
+The members of a gang are placed one by one; if one finds no node, those like it come first in another try. In the end,
+each victim is restored if they still fit without it on the nodes that were chosen, and if its queue suffices.
 """
 
 from collections import Counter
-from collections.abc import Collection, Generator, Hashable, Iterable, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Generator, Hashable, Iterable, Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass, field, replace
 from functools import partial
 from heapq import merge
 from typing import Final, NamedTuple
@@ -42,6 +42,9 @@ LOOKED_AT_MAX: Final = 2000
 # Priorities are 32 bits wide: so shifted, more victims of a negative one cost more, not less.
 _SHIFT: Final = 1 << 31
 _NOBODY: Final = -(1 << 63)
+_NO_PODS: Final = frozenset[PodUid]()
+# So many shapes of one unit come first, one after the other.
+_FIRSTS_MAX: Final = 4
 # The rank of pods that may leave for their own priority: they leave before those that only their queue returns.
 _BY_PRIORITY: Final = (0,)
 # Pods of a queue are sorted so many at once, because nothing else is decided meanwhile.
@@ -167,13 +170,14 @@ class FoundOnNodes:
 class _Pool:
     """The nodes for one shape: those still to examine, and those that were examined.
 
-    victims: how many blocks were chosen already when the node was examined.
+    began: how many members had a place when it was made. turns: the same, when each node was examined.
     """
 
     names: Iterator[NodeName]
+    began: int
     kept: dict[NodeName, _Kept] | None = None
     found: dict[NodeName, _Candidate] = field(default_factory=dict)
-    victims: dict[NodeName, int] = field(default_factory=dict)
+    turns: dict[NodeName, int] = field(default_factory=dict)
     again: dict[NodeName, None] = field(default_factory=dict)
     looked_at: int = 0
 
@@ -217,19 +221,20 @@ def victims_for(
     wanted = unit.wanted()
     if not wanted or any(ledger.node_of(one.pod.uid) is not None for one in wanted):
         return None
-    for outside in _outsides(ledger, unit):
-        search = partial(
-            _Search,
-            ledger,
-            policy,
-            crowd,
-            priority,
-            own=own,
-            passed_over=passed_over | outside,
-            skipped=skipped,
-            looked_at_max=looked_at_max,
-        )
-        found = yield from _found(ledger, search(reclaim=reclaim, known=known), wanted)
+    search = partial(
+        _Search, ledger, policy, crowd, priority, own=own, skipped=skipped, looked_at_max=looked_at_max, known=known
+    )
+    outsides = [passed_over | outside for outside in _outsides(ledger, unit)]
+    # Those who fit once the pods that are ending have ended need no victims, even where these would be cheap.
+    is_one_of_many = len(wanted) > 1 or len(outsides) > 1
+    if is_one_of_many and any(one.leaving for one in crowd.occupants.values()):
+        for out in outsides:
+            found = yield from _found(ledger, partial(search, passed_over=out, only=_NO_PODS), unit)
+            if found is not None and (allowance is None or allowance.suffices(found.placements, ())):
+                return found
+    for out in outsides:
+        there = partial(search, passed_over=out)
+        found = yield from _found(ledger, partial(there, reclaim=reclaim), unit)
         if found is None:
             continue
         if allowance is None or allowance.suffices(found.placements, found.victims):
@@ -237,8 +242,8 @@ def victims_for(
         if not allowance.may_suffice(found.placements, found.victims):
             continue
         for only, taken_back in ((allowance.mates, None), (None, reclaim)):
-            within = search(reclaim=taken_back, allowance=allowance, only=only)
-            found = yield from _found(ledger, within, wanted)
+            within = partial(there, reclaim=taken_back, allowance=allowance, only=only)
+            found = yield from _found(ledger, within, unit)
             if found is not None:
                 return found
     return None
@@ -253,18 +258,46 @@ def _outsides(ledger: Ledger, unit: Unit) -> Iterator[Set[NodeName]]:
             yield ledger.states.keys() - domain.nodes
 
 
-def _found(ledger: Ledger, search: "_Search", wanted: Sequence[Member]) -> Generator[None, None, Eviction | None]:
-    with ledger.trial():
-        for member in wanted:
-            best = yield from search.best(member)
-            if best is None:
-                return None
-            search.take(member, best)
-        if not (yield from search.free_allowance()):
-            return None
-        if len(wanted) > 1 or search.is_within:
-            yield from search.spare()
-        return search.answer()
+def _found(ledger: Ledger, search: Callable[[], "_Search"], unit: Unit) -> Generator[None, None, Eviction | None]:
+    """Return what *search* finds for the minimum of *unit*; None if it finds nothing."""
+    firsts: list[Shape] = []
+    tried: Unit | None = unit
+    while tried is not None:
+        wanted = tried.wanted()
+        with ledger.trial():
+            now = search()
+            fitting = yield from now.take_all(wanted)
+            if fitting == len(wanted):
+                if not (yield from now.free_allowance()):
+                    return None
+                if len(wanted) > 1 or now.is_within:
+                    yield from now.spare()
+                return now.answer()
+        tried = _reordered(tried, wanted, fitting, firsts)
+    return None
+
+
+def _reordered(unit: Unit, wanted: Sequence[Member], fitting: int, firsts: list[Shape]) -> Unit | None:
+    """Return how *unit* is tried after only *fitting* of its *wanted* members found a node; None if that is in vain.
+
+    Those like the first that found none come first, because others may have taken its place. If they came first
+    already, as many as fitted are kept, and others may stand in for the rest. firsts: the shapes that came first.
+    """
+    shape = wanted[fitting].shape
+    if not firsts:
+        firsts.append(wanted[0].shape)
+    members = list(unit.members)
+    if shape == firsts[-1]:
+        alike = [one for one in members if one.shape == shape]
+        kept = alike[: sum(one.shape == shape for one in wanted[:fitting])]
+        members = [*kept, *[one for one in members if one.shape != shape]]
+    elif shape in firsts or len(firsts) == _FIRSTS_MAX:
+        return None
+    else:
+        firsts.append(shape)
+        members.sort(key=lambda one: one.shape != shape)
+    found = replace(unit, members=tuple(members))
+    return found if found.is_complete else None
 
 
 class _Search:
@@ -282,7 +315,7 @@ class _Search:
         priority: int,
         *,
         own: Hashable,
-        reclaim: Reclaim | None,
+        reclaim: Reclaim | None = None,
         passed_over: Set[NodeName],
         skipped: int,
         looked_at_max: int,
@@ -309,6 +342,7 @@ class _Search:
         names = [name for name in ledger.states if name not in passed_over]
         first = skipped % len(names) if names else 0
         self._names: Final = (*names[first:], *names[:first])
+        self._passed_over: Final = passed_over
         self._compared: Final = max(_COMPARED, len(names) // _COMPARED_SHARE)
         self._budgets: Final[dict[str, list[int]]] = {}
         for at, budget in enumerate(crowd.budgets):
@@ -332,9 +366,7 @@ class _Search:
 
     def best(self, member: Member) -> Generator[None, None, _Candidate | None]:
         """Return the cheapest place for *member* among the compared nodes; None if there is none."""
-        pool = self._pools.get(member.shape)
-        if pool is None:
-            pool = self._pools[member.shape] = _Pool(iter(self._names), self._kept(member))
+        pool = self._pools.get(member.shape) or self._new_pool(member)
         while True:
             while (name := self._next(pool)) is not None:
                 found = (
@@ -342,21 +374,46 @@ class _Search:
                 )
                 yield
                 if found is not None:
-                    pool.found[name], pool.victims[name] = found, len(self._victims)
+                    pool.found[name], pool.turns[name] = found, len(self._placed)
                     if not found.victims:
                         break
             best = min(pool.found.values(), key=lambda one: one.cost, default=None)
-            if best is None or self._holds(best, pool):
+            if best is not None and self._holds(member, best, pool):
                 return best
-            self._look_again(pool, best.placement.node)
+            if best is not None:
+                self._look_again(pool, best.placement.node)
+            elif pool.began < len(self._placed) and self._heeds_others(member):
+                pool = self._new_pool(member)  # beside the members that have a place now, other nodes may take it
+            else:
+                return None
 
-    def _holds(self, found: _Candidate, pool: _Pool) -> bool:
-        """Return whether what was chosen since cannot forbid that the victims of *found* leave, or make it dearer.
+    def take_all(self, members: Sequence[Member]) -> Generator[None, None, int]:
+        """Give each of *members* the cheapest place until one finds none; return how many found one."""
+        for at, member in enumerate(members):
+            best = yield from self.best(member)
+            if best is None:
+                return at
+            self.take(member, best)
+        return len(members)
 
-        A queue may lose only so much, and a disruption budget only so many, wherever their pods are.
+    def _new_pool(self, member: Member) -> _Pool:
+        pool = self._pools[member.shape] = _Pool(iter(self._names), len(self._placed), self._kept(member))
+        return pool
+
+    def _holds(self, member: Member, found: _Candidate, pool: _Pool) -> bool:
+        """Return whether what was chosen since can neither forbid *found* for *member* nor make it dearer.
+
+        A queue may lose only so much, and a disruption budget only so many, wherever their pods are; and where some
+        members may be, depends on where others are.
         """
+        if pool.turns[found.placement.node] == len(self._placed):
+            return True
         is_counted = self._reclaim is not None or bool(self._budgets)
-        return not (found.victims and is_counted) or pool.victims[found.placement.node] == len(self._victims)
+        return not ((found.victims and is_counted) or self._heeds_others(member))
+
+    def _heeds_others(self, member: Member) -> bool:
+        """Return whether it depends on pods of other nodes where *member* fits."""
+        return bool(member.shape.asked.pods) or not self._ledger.constraints.is_current(member.pod, ())
 
     @staticmethod
     def _look_again(pool: _Pool, name: NodeName) -> None:
@@ -389,9 +446,8 @@ class _Search:
         self._ledger.reserve(placement)
         self._placed[pod.uid] = member, placement
         for pool in self._pools.values():
-            for name in touched:
-                if name in pool.found or name == found.placement.node:
-                    self._look_again(pool, name)
+            for name in touched - self._passed_over:
+                self._look_again(pool, name)
 
     def free_allowance(self) -> Generator[None, None, bool]:
         """Evict more pods of the queue, the least important first, until it suffices; return False if it cannot.
@@ -482,10 +538,10 @@ class _Search:
                     self._ledger.release(one.pod.uid)
                 self._restore(block)
                 placements = self._place_all(members, nodes)
-                if placements is not None and self._suffices_without(block, placements):
+                if placements is not None and self._suffices_without(block, placements.values()):
                     trial.keep()
                     self._victims.remove(block)
-                    self._placed = {one.pod.uid: (one, at) for one, at in zip(members, placements, strict=True)}
+                    self._placed = {one.pod.uid: (one, placements[one.pod.uid]) for one in members}
                     self._left = self._allowance_left(self._victims)
             yield
 
@@ -493,15 +549,30 @@ class _Search:
         pods = [uid for one in self._victims if one is not block for uid in one.pods]
         return self._allowance is None or self._allowance.suffices(placements, pods)
 
-    def _place_all(self, members: Sequence[Member], nodes: Sequence[NodeName]) -> list[Placement] | None:
-        """Promise all of *members* places on *nodes*; None if one of them finds none."""
-        found = []
+    def _place_all(self, members: Sequence[Member], nodes: Sequence[NodeName]) -> dict[PodUid, Placement] | None:
+        """Promise all of *members* places on *nodes*; None if one finds none, even if those like it come first."""
+        order = list(members)
+        for _ in range(_FIRSTS_MAX):
+            with self._ledger.trial() as trial:
+                found = self._place_each(order, nodes)
+                if len(found) == len(order):
+                    trial.keep()
+                    return found
+            shape = order[len(found)].shape
+            if shape == order[0].shape:
+                break
+            order.sort(key=lambda one: one.shape != shape)
+        return None
+
+    def _place_each(self, members: Iterable[Member], nodes: Sequence[NodeName]) -> dict[PodUid, Placement]:
+        """Promise *members* places on *nodes* until one finds none."""
+        found: dict[PodUid, Placement] = {}
         for one in members:
             placement = next((at for name in nodes if (at := self._fits(one, name)) is not None), None)
             if placement is None:
-                return None
+                break
             self._ledger.reserve(placement)
-            found.append(placement)
+            found[one.pod.uid] = placement
         return found
 
     # ------------------------------------------------------------------ one node
@@ -638,12 +709,13 @@ class _Search:
         found: list[tuple[int, int, str, PodUid]] = []
         for one in pods:
             who, holding = self._crowd.occupants.get(one), self._ledger.holding(one)
+            if who is not None and who.leaving:
+                continue
             if who is None or holding is None or who.stays or not self._may_leave(one, who):
                 return None
             if self._ledger.node_of(one) not in self._ledger.states:
                 return None
-            if not who.leaving:
-                found.append((-who.priority, who.start_s, holding.key, one))
+            found.append((-who.priority, who.start_s, holding.key, one))
         if not found:
             return None
         found.sort()

@@ -221,6 +221,87 @@ def test_for_a_gang_a_disruption_budget_is_spent_once_on_all_nodes_together():
     assert answer.violations == 0
 
 
+@pytest.mark.parametrize(("apart", "nodes"), [(True, {"n1", "n3"}), (False, {"n1", "n2"})])
+def test_for_a_gang_only_those_leave_whose_nodes_its_members_may_share(apart, nodes):
+    ledger = ledger_of(*(cpu_pod(f"on-n{at}", node_name=f"n{at}") for at in (1, 2, 3)), nodes=("n1", "n2", "n3"))
+    for name, zone in (("n1", "a"), ("n2", "a"), ("n3", "b")):
+        ledger.set_node(node(name, labels={"zone": zone}))
+    term = PeerTerm(topology_key="zone", selector=(Requirement(key="app", operator="In", values=("web",)),))
+    peers = PeerTerms(anti_affinity=(term,)) if apart else PeerTerms(affinity=(term,))
+    fields = {"priority": 10, "labels": {"app": "web"}, "peers": peers}
+    members = tuple(alone(ledger, cpu_pod(f"web-{at}", **fields)).members[0] for at in (0, 1))
+    # The second cheapest is one that the second member may not go to.
+    priorities = {"n1": 0, "n2": 1, "n3": 2} if apart else {"n1": 0, "n2": 2, "n3": 1}
+    occupants = {f"on-{name}": Occupant(priority=priority) for name, priority in priorities.items()}
+    answer, _ = search(ledger, Unit(members=members, minimum=Minimum(members=2)), occupants)
+    assert {placement.node for placement in answer.placements} == nodes
+    assert set(names(answer)) == {f"on-{name}" for name in nodes}
+
+
+def test_a_member_that_leaves_anyway_keeps_no_gang_from_leaving_wherever_it_is():
+    ledger, there = one_on_each(("n1", "n2"))
+    unit = alone(ledger, cpu_pod("high", priority=10))
+    there = {"on-n1": Occupant(priority=20, block="g", leaving=True), "on-n2": Occupant(priority=1, block="g")}
+    uids = {"g": (PodUid("uid-on-n1"), PodUid("uid-on-n2"))}
+    for first in (0, 1):
+        answer, _ = search(ledger, unit, there, blocks=uids, skipped=first, passed_over={NodeName("n1")})
+        assert names(answer) == ["on-n2"]
+
+
+def test_nobody_leaves_for_a_gang_that_fits_in_another_domain_once_others_have_ended():
+    ledger, occupants = zones(a=(0, 0), b=(0, 0, 20))
+    occupants |= {name: Occupant(priority=20, leaving=True) for name in ("on-b0", "on-b1")}
+    answer, _ = search(ledger, near_each_other(ledger, 2), occupants)
+    assert names(answer) == []
+    assert {placement.node for placement in answer.placements} == {"b0", "b1"}
+
+
+def unlike(ledger, *cpus, minimum):
+    members = (alone(ledger, cpu_pod(f"high-{at}", limits={"cpu": cpu}, priority=10)) for at, cpu in enumerate(cpus))
+    return Unit(members=tuple(one.members[0] for one in members), minimum=Minimum(members=minimum))
+
+
+def test_of_members_that_differ_a_small_one_takes_no_room_that_another_needs():
+    # 64 cpu each, of which somebody who stays has half on n2.
+    low = (cpu_pod("low-1", node_name="n1"), cpu_pod("low-2", limits={"cpu": "24"}, node_name="n2"))
+    kept = cpu_pod("kept", limits={"cpu": "32"}, node_name="n2")
+    ledger = ledger_of(*low, kept, nodes=("n1", "n2"))
+    occupants = {"low-1": Occupant(priority=0), "low-2": Occupant(priority=1)}
+    answer, _ = search(ledger, unlike(ledger, "30", "60", minimum=2), occupants)
+    assert sorted(names(answer)) == ["low-1", "low-2"]
+    assert {placement.pod: placement.node for placement in answer.placements} == {
+        "uid-high-0": "n2",
+        "uid-high-1": "n1",
+    }
+    # Where only one of both may go, nobody leaves.
+    occupants = {"low-1": Occupant(priority=0), "low-2": Occupant(priority=20)}
+    assert search(ledger, unlike(ledger, "30", "60", minimum=2), occupants)[0] is None
+
+
+def test_for_a_member_that_fits_nowhere_another_stands_in():
+    ledger = ledger_of(*(cpu_pod(f"on-{at}", node_name=f"n{at}") for at in (1, 2)), nodes=("n1", "n2"))
+    occupants = {"on-1": Occupant(priority=0), "on-2": Occupant(priority=0)}
+    answer, _ = search(ledger, unlike(ledger, "60", "99", "60", minimum=2), occupants)
+    assert sorted(names(answer)) == ["on-1", "on-2"]
+    assert sorted(placement.pod for placement in answer.placements) == ["uid-high-0", "uid-high-2"]
+    assert search(ledger, unlike(ledger, "60", "99", "60", minimum=3), occupants)[0] is None
+    assert search(ledger, unlike(ledger, "99", "60", "99", minimum=2), occupants)[0] is None
+
+
+def test_a_budget_counts_only_those_who_leave_in_the_end():
+    # On n1 two are covered by a budget that lets one go, and one of them suffices.
+    there = (("a-large", "40", "n1", "a"), ("a-small", "8", "n1", "a"), ("b", "40", "n2", "b"))
+    low = [cpu_pod(name, limits={"cpu": cpu}, node_name=at, labels={"app": app}) for name, cpu, at, app in there]
+    ledger = ledger_of(*low, nodes=("n1", "n2"))
+    budgets = tuple(
+        DisruptionBudget("default", app, (Requirement(key="app", operator="In", values=(app,)),), allowed)
+        for app, allowed in (("a", 1), ("b", 0))
+    )
+    occupants = {"a-large": Occupant(priority=1), "a-small": Occupant(priority=2), "b": Occupant(priority=0)}
+    answer, _ = search(ledger, alone(ledger, cpu_pod("high", priority=10)), occupants, budgets=budgets)
+    assert (names(answer), answer.violations) == (["a-large"], 0)
+
+
 def test_a_search_for_a_gang_whose_members_keep_off_each_other_counts_for_no_later_one():
     ledger = ledger_of(*(cpu_pod(f"on-{at}", node_name=f"n{at}") for at in (1, 2)), nodes=("n0", "n1", "n2"))
     for name in ("n0", "n1", "n2"):
