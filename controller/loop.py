@@ -284,7 +284,7 @@ class Loop:
                 due_s = self._stand_by(tasks)
             else:
                 self._act(tasks)
-            self._have_told()
+            self._wake_reporters()
             if more:
                 await asyncio.sleep(0)
             else:
@@ -334,7 +334,7 @@ class Loop:
             self._scheduler.stand_by()
         return self._kept_up_s + _KEEP_UP_S
 
-    def _have_told(self) -> None:
+    def _wake_reporters(self) -> None:
         """Wake the tasks that report to users why their pods and groups wait."""
         if self._scheduler.cluster.requeue.unreported or self._scheduler.cluster.unreported:
             self._pods_wait.set()

@@ -90,7 +90,9 @@ class Process:
         self.status_writer: StatusWriter | None = None
         self.audit: Audit | None = None
         self.shadow: Shadow | None = None
-        self.share_seconds: Final = ShareSeconds(lambda: self.scheduler.cluster.ledger, self.scheduler.cluster.lines.of)
+        self.share_seconds: Final = ShareSeconds(
+            lambda: self.scheduler.cluster.ledger, self.scheduler.cluster.queue_order.of
+        )
         self.history: Final = History(self.scheduler, self.inbox, self.share_seconds, config.keep_history)
         self.synced: Final = asyncio.Event()
         self.is_stopping = False

@@ -173,17 +173,12 @@ class InboxSink(Generic[_T]):
         await self._inbox.put_in_time(partial(self._gone if kind is EventKind.DELETED else self._changed, value))
 
 
-class PodSink(InboxSink[Pod]):
-    """Passes pods to the scheduler, and before that directly to *others*, which detects other schedulers."""
+class PodSink:
+    """A sink that passes pods to the scheduler, and before that to *others*, which detects other schedulers."""
 
     def __init__(self, scheduler: Scheduler, inbox: Inbox, others: SchedulerNames) -> None:
-        super().__init__(
-            inbox,
-            replaced=scheduler.pods_replaced,
-            changed=scheduler.pod_changed,
-            gone=lambda pod: scheduler.pod_gone(pod.uid),
-        )
         self._scheduler: Final = scheduler
+        self._inbox: Final = inbox
         self._others: Final = others
         self._newest = ""
 
@@ -202,9 +197,11 @@ class PodSink(InboxSink[Pod]):
             self._newest = value.resource_version
         if kind is EventKind.DELETED:
             self._others.gone(value.uid)
-        elif value.scheduler_name in self._others.shared or not self._others.labels.isdisjoint(value.labels.items()):
+            await self._inbox.put_in_time(partial(self._scheduler.pod_gone, value.uid))
+            return
+        if value.scheduler_name in self._others.shared or not self._others.labels.isdisjoint(value.labels.items()):
             self._others.seen(value)
-        await super().on_event(kind, value)
+        await self._inbox.put_in_time(partial(self._scheduler.pod_changed, value))
 
 
 def node_sink(scheduler: Scheduler, inbox: Inbox) -> InboxSink[Node]:

@@ -67,7 +67,7 @@ class Binder:
         pod, cluster = entry.pod, self._cluster
         too_long = self._too_long(pod, placement)
         if too_long is not None:
-            self._reservations.take_back(entry)
+            self._reservations.release(entry)
             cluster.hold(entry, too_long)
             return
         if placement.dialect is None:

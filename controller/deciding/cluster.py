@@ -408,7 +408,7 @@ class ClusterState:
         groups: PodGroups, queues and their members.
         ledger: the nodes, and what pods hold on them; it has the catalog, and the configuration in force.
         budgets: what pods hold of their queues and namespaces.
-        lines: the order of queues.
+        queue_order: the order of queues, and so of the lines of *queue*.
         queue: the pending pods.
         handoff: pods in flight, and the lines of placed pods that wait their turn, by node.
         search: finds the best node.
@@ -443,7 +443,7 @@ class ClusterState:
         self.ledger: Final = Ledger(catalog, tables, settings)
         self.budgets: Final = Budgets(groups, self.ledger)
         self.queue: Final = SchedulingQueue(self._line_of, self._rank, self._standing_of)
-        self.lines: Final = QueueOrder(self.queue, groups, self.budgets, self.ledger, clock)
+        self.queue_order: Final = QueueOrder(self.queue, groups, self.budgets, self.ledger, clock)
         self.recording: Final = Recording(self.ledger, wall)
         self.handoff: Final = HandOff(catalog, tables, settings, self.recording.served)
         self.actions: Final[deque[Action]] = deque()
@@ -478,10 +478,10 @@ class ClusterState:
         return CollisionKey(shape.dialect, marks, shape.taken)
 
     def _line_of(self, pod: Pod) -> str:
-        return self.lines.of(pod)
+        return self.queue_order.of(pod)
 
     def _rank(self, line: str) -> Rank:
-        return self.lines.rank(line)
+        return self.queue_order.rank(line)
 
     def _standing_of(self, pod: Pod) -> Standing:
         return Standing(pod.priority, pod.preempts) if group_of(pod) is None else self.groups.standing(pod)

@@ -198,7 +198,7 @@ class Cycle:
         self._gate: Final = gate
         self._prebind: Final = prebind
         self._chores: Final = chores
-        self._asking: Final = Retrying(cluster, reservations)
+        self._retrying: Final = Retrying(cluster, reservations)
 
     def plan(self, until_s: float) -> bool:
         """Decide pods until *until_s* (monotonic); return whether more can be decided at once."""
@@ -206,7 +206,7 @@ class Cycle:
         self._run_chores(now_s)
         self._gate.allow_waiting(now_s)
         while self._cluster.may_bind:
-            if not (self._cluster.search.go_on() or self._asking.next(now_s)):
+            if not (self._cluster.search.go_on() or self._retrying.next(now_s)):
                 begun = self._cluster.gangs.begun() if self._cluster.groups.key_of else None
                 entry = begun or self._cluster.queue.pop(now_s)
                 if entry is None:
@@ -228,12 +228,12 @@ class Cycle:
             if chore.next_s() <= now_s:
                 chore.look(now_s)
         self._gate.look_for_silence(now_s)
-        self._asking.retry(now_s)
+        self._retrying.retry(now_s)
 
     def next_due_s(self) -> float:
         """Return when `plan` is due if no event comes before, monotonic."""
-        due_s = [self._gate.due_s(), self._asking.retry_due_s()]
-        self._asking.hear()
+        due_s = [self._gate.due_s(), self._retrying.retry_due_s()]
+        self._retrying.hear()
         if self._cluster.may_bind:
             resting_s = self._cluster.queue.next_due_s()
             due_s += [inf if resting_s is None else resting_s, self._cluster.requeue.due_s(self._cluster.clock())]

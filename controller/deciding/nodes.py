@@ -140,7 +140,7 @@ class NodeLocks:
         elif entry.newest is not None or not self._pending.is_ours(entry.pod) or not self._stands(entry, action):
             # The pod or its cards have changed, or another scheduler places it now.
             self.withdraw(entry)
-            self._reservations.take_back(entry)
+            self._reservations.release(entry)
             self._pending.settled(entry)
         else:
             self._binder.bind(entry, entry.placement)
@@ -169,7 +169,7 @@ class NodeLocks:
             self.tend(action.node)
             return
         self.withdraw(entry)
-        self._reservations.take_back(entry)
+        self._reservations.release(entry)
         self._cluster.handoff.crowds.add(action.node, self._cluster.collision_key(entry.shape), inf)
         wait = Wait(Cause.NODE_LOCKED, f"has its place on {action.node} and waits: {reason}")
         self._pending.settled(

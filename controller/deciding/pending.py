@@ -174,7 +174,7 @@ class Pending:
                 told = Told(text=text, at_s=self._cluster.clock()) if text else None
                 self.read(self._cluster.queue.seen(pod, told))
             else:
-                self._pass_by(pod)
+                self._keep_stranger(pod)
                 key = group_of(pod)
                 said = known is not None and (known.gated, group_of(known)) == (pod.gated, key)
                 if key is not None and not said and pod.uid in self._strangers:
@@ -205,7 +205,7 @@ class Pending:
         elif pod.uid in ledger.nominated:
             ledger.release(pod.uid)
 
-    def _pass_by(self, pod: Pod) -> None:
+    def _keep_stranger(self, pod: Pod) -> None:
         """Remember a pod of another scheduler, unless it has ended or is being deleted."""
         if not (pod.finished or pod.deleting):
             self._strangers[pod.uid] = pod
@@ -220,7 +220,7 @@ class Pending:
         if not self.is_ours(pod):
             self.drop(entry, pod)
             return
-        self._reservations.take_back(entry)
+        self._reservations.release(entry)
         self._cluster.queue.take(entry, pod)
         self.read(entry)
 
@@ -336,9 +336,9 @@ class Pending:
 
     def drop(self, entry: Entry, pod: Pod) -> None:
         """Release and forget a pod that this controller no longer decides."""
-        self._reservations.take_back(entry)
+        self._reservations.release(entry)
         self.forget(pod.uid)
-        self._pass_by(pod)
+        self._keep_stranger(pod)
 
     def forget(self, uid: PodUid) -> Entry | None:
         """Remove a pod that is gone, bound, or another scheduler's; return its entry, if it was in the queue."""

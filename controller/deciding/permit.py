@@ -90,7 +90,7 @@ class PluginGate:
         """Send the pods whose turn has come, and move some that wait too long."""
         for node in self._cluster.handoff.turns():
             # Sending a pod frees no other: once a key is busy, it is busy for all pods with that key.
-            open_to = self._cluster.handoff.kinds(node)
+            open_to = self._cluster.handoff.keys_in_line(node)
             for uid, keys in self._cluster.handoff.line(node):
                 if keys not in open_to:
                     continue
@@ -178,7 +178,7 @@ class PluginGate:
         if placement is None:
             self._keep_waiting(entry, keys, node, now_s)
             return
-        self._reservations.take_back(entry)
+        self._reservations.release(entry)
         self._reservations.reserve(entry, placement)
         self.permit(entry, placement, keys, now_s)
 

@@ -74,7 +74,7 @@ class PreBind:
         needs = self._volumes.needs(pod)
         if isinstance(needs, Wait):
             # Another pod was promised what it needs since it was read.
-            self._reservations.take_back(entry)
+            self._reservations.release(entry)
             self._pending.read(entry)
             return True
         if not needs.unbound:
@@ -159,7 +159,7 @@ class PreBind:
         self._end(entry.pod.uid)
         shape = shape_of(entry.pod, self._cluster.ledger)
         if isinstance(shape, Wait):
-            self._reservations.take_back(entry)
+            self._reservations.release(entry)
             self._pending.read(entry)
             return
         self._cluster.queue.asks(entry, shape)
@@ -168,7 +168,7 @@ class PreBind:
     def _give_up(self, entry: Entry, problem: str) -> None:
         self._undo(self._end(entry.pod.uid))
         self._cluster.queue.failed(entry)
-        self._reservations.take_back(entry)
+        self._reservations.release(entry)
         wait = Wait(Cause.VOLUMES_NOT_BOUND, f"{problem}; it is retried")
         self._pending.settled(entry, rest_s=_FIRST_REST_S, wait=wait)
 

@@ -863,16 +863,12 @@ class Preempting:
                 self._cluster.hold_up(entry, refusal.wait if refusal is not None and refusal.over else None)
 
 
-def _order(entry: Entry) -> Order:
-    return entry.order
-
-
 def _by_turn(one: _Turn) -> tuple[float, Order]:
     return one[:2]
 
 
 def _first(entries: Iterable[Entry]) -> Entry:
-    return min(entries, key=_order)
+    return min(entries, key=lambda one: one.order)
 
 
 def ended(steps: Generator[None, None, Eviction | None]) -> Eviction | None:

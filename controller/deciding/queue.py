@@ -315,7 +315,7 @@ class SchedulingQueue:
         """Room that was made for the pod is kept again, if at all, until then at the latest (monotonic)."""
         entry.room_until_s = until_s
 
-    def unreserve(self, entry: Entry) -> None:
+    def release(self, entry: Entry) -> None:
         """Remove the reservation of the pod."""
         entry.placement = None
 

@@ -23,13 +23,13 @@ def reclaim_for(
     cluster: ClusterState, unit: Unit, line: str, crowd: Crowd, nominations: Iterable[Nomination]
 ) -> Reclaim | None:
     """Return from which pods queue *line* may reclaim capacity for *unit*; None if from none."""
-    lines, budgets = cluster.lines, cluster.budgets
-    lines.bring_up_to_date(cluster.clock())
-    tree, path = lines.groups.tree, _path(lines.groups.tree, line)
+    order, budgets = cluster.queue_order, cluster.budgets
+    order.bring_up_to_date(cluster.clock())
+    tree, path = order.groups.tree, _path(order.groups.tree, line)
     asked = Counter[str]()
     for one in unit.wanted():
         asked.update(taken(cluster.ledger, one.pod, None, None))
-    resources = frozenset(one for one, amount in asked.items() if amount and one in lines.deserved(line))
+    resources = frozenset(one for one, amount in asked.items() if amount and one in order.deserved(line))
     changes = _changes(cluster, tree, crowd, nominations)
 
     def held(name: str, resource: str) -> int:
@@ -37,7 +37,7 @@ def reclaim_for(
 
     room: dict[str, dict[str, float]] = {}
     for name in reversed(path):
-        left = {one: lines.deserved(name).get(one, 0.0) - held(name, one) for one in resources}
+        left = {one: order.deserved(name).get(one, 0.0) - held(name, one) for one in resources}
         if any(asked[one] > amount for one, amount in left.items()):
             break
         room[name] = left
@@ -64,7 +64,7 @@ def reclaim_for(
         queues=queues,
         amounts=budgets.held_by,
         resources=resources,
-        over={name: {one: held(name, one) - lines.deserved(name).get(one, 0.0) for one in resources} for name in names},
+        over={name: {one: held(name, one) - order.deserved(name).get(one, 0.0) for one in resources} for name in names},
         spare={
             name: {one: held(name, one) - amount for one, amount in tree.guaranteed.get(name, _NOTHING).items()}
             for name in names

@@ -387,10 +387,10 @@ class Reservations:
 
     def give_up(self, entry: Entry) -> None:
         """Release a pod's reservation and make the pod ready again."""
-        self.take_back(entry)
+        self.release(entry)
         self._cluster.queue.ready(entry)
 
-    def take_back(self, entry: Entry) -> None:
+    def release(self, entry: Entry) -> None:
         """Release the reservation of a pod that stays in the queue.
 
         Raises:
@@ -401,7 +401,7 @@ class Reservations:
         cluster.handoff.leave(uid)
         if entry.placement is not None:
             was_made_for_it = entry.pod.nominated_node == entry.placement.node
-            cluster.queue.unreserve(entry)
+            cluster.queue.release(entry)
             cluster.budgets.drop(uid)
             cluster.ledger.release(uid)
             cluster.recording.note(entry.pod, What.RELEASED)

@@ -193,7 +193,7 @@ class Outcomes:
     def _release(self, entry: Entry, *, rest_s: float = 0.0, wait: Wait | None = None) -> None:
         """Release what a dead attempt had reserved, and continue with the pod as it is now."""
         self._locks.withdraw(entry)
-        self._reservations.take_back(entry)
+        self._reservations.release(entry)
         self._pending.settled(entry, rest_s=rest_s, wait=wait)
 
 
@@ -261,7 +261,7 @@ class Scheduler:
             cluster.handoff,
             cluster.fencing,
             self.reservations.keeping_free,
-            cluster.lines,
+            cluster.queue_order,
             self.nodes,
             self.locks,
             self.prebind,
@@ -673,7 +673,7 @@ class Scheduler:
         if entry.pod.scheduler_name not in self.cluster.settings.scheduler_names:
             self.pending.drop(entry, entry.pod)
         else:
-            self.reservations.take_back(entry)
+            self.reservations.release(entry)
             self.pending.read(entry)
 
     def _rebook(self, pod: Pod) -> None:

@@ -64,24 +64,24 @@ class _Waiting:
 
 @dataclass(slots=True)
 class _Node:
-    """The flights and the line of one node. kinds: the number of pods in line by key. mean_s: its hand-off time."""
+    """The flights and the line of one node. keys_in_line: how often each key is in it. mean_s: its hand-off time."""
 
     flights: dict[PodUid, _Flight] = field(default_factory=dict)
     line: dict[PodUid, _Waiting] = field(default_factory=dict)
-    kinds: dict[CollisionKey, int] = field(default_factory=dict)
+    keys_in_line: dict[CollisionKey, int] = field(default_factory=dict)
     mean_s: float | None = None
 
     def join(self, uid: PodUid, waiting: _Waiting) -> None:
         """Add *uid* to the end of the line."""
         self.line[uid] = waiting
-        self.kinds[waiting.keys] = self.kinds.get(waiting.keys, 0) + 1
+        self.keys_in_line[waiting.keys] = self.keys_in_line.get(waiting.keys, 0) + 1
 
     def leave(self, uid: PodUid) -> None:
         """Take *uid* out of the line."""
         keys = self.line.pop(uid).keys
-        self.kinds[keys] -= 1
-        if not self.kinds[keys]:
-            del self.kinds[keys]
+        self.keys_in_line[keys] -= 1
+        if not self.keys_in_line[keys]:
+            del self.keys_in_line[keys]
 
 
 class Impatient(NamedTuple):
@@ -364,14 +364,14 @@ class HandOff:
         if self.busy(node, keys):
             return False
         found = self._nodes.get(node)
-        return found is None or not any(self.collisions.alike(node, keys, others) for others in found.kinds)
+        return found is None or not any(self.collisions.alike(node, keys, others) for others in found.keys_in_line)
 
     def wait_s(self, node: NodeName, keys: CollisionKey, now_s: float) -> float:
         """Return the expected wait of a new pod with *keys* on *node*, in seconds; infinite behind a silent plugin."""
         found = self._nodes.get(node)
         if found is None:
             return self.closed_s(node, keys, now_s)
-        ahead = sum(count for others, count in found.kinds.items() if self.collisions.alike(node, keys, others))
+        ahead = sum(count for others, count in found.keys_in_line.items() if self.collisions.alike(node, keys, others))
         return self._flights_s(node, found, keys, now_s) + self._expected_s(found) * ahead
 
     def _expected_s(self, node: _Node | None) -> float:
@@ -423,10 +423,10 @@ class HandOff:
         """Include *node* in the next `turns`."""
         self._ended[node] = None
 
-    def kinds(self, node: NodeName) -> set[CollisionKey]:
+    def keys_in_line(self, node: NodeName) -> set[CollisionKey]:
         """Return the keys of the pods in the line of *node*."""
         found = self._nodes.get(node)
-        return set(found.kinds) if found else set()
+        return set(found.keys_in_line) if found else set()
 
     def line(self, node: NodeName) -> list[tuple[PodUid, CollisionKey]]:
         """Return the line of *node*, first pod first."""
@@ -467,7 +467,7 @@ class HandOff:
         """Yield the expected remaining wait of each pod in the line of *node*, in order."""
         found = self._nodes[node]
         expected_s = self._expected_s(found)
-        left_s = {keys: self._flights_s(node, found, keys, now_s) for keys in found.kinds}
+        left_s = {keys: self._flights_s(node, found, keys, now_s) for keys in found.keys_in_line}
         # The keys that collide with each key; mostly only the key itself.
         behind = {one: [other for other in left_s if self.collisions.alike(node, one, other)] for one in left_s}
         for uid, one in found.line.items():

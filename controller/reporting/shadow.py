@@ -227,7 +227,7 @@ async def judge(
 
 def _turns(scheduler: Scheduler, most: int) -> tuple[list[_Turn], int]:
     """Return the order of pods, with gangs at the place of their first member; and how many pods are left out."""
-    ranks = {line: scheduler.cluster.lines.rank(line) for line in {one.line for one in scheduler.cluster.queue}}
+    ranks = {line: scheduler.cluster.queue_order.rank(line) for line in {one.line for one in scheduler.cluster.queue}}
     entries = sorted(scheduler.cluster.queue, key=lambda one: (ranks[one.line], one.order))
     turns: list[_Turn] = []
     begun: set[GroupKey] = set()

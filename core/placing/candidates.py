@@ -73,6 +73,7 @@ class Candidates:
     """Answers `best` for one ledger under one policy; make a new one when device tables, settings or policy change.
 
     Attributes:
+        ledger: the nodes that are searched.
         judged: how many nodes were judged so far.
         rooms: how many pods of a shape each node takes.
     """
@@ -85,7 +86,7 @@ class Candidates:
         at_once: int = _JUDGED_AT_ONCE,
         bytes_max: int = BYTES_MAX,
     ) -> None:
-        self._ledger: Final = ledger
+        self.ledger: Final = ledger
         self._policy = policy
         self._at_once: Final = at_once
         self._bytes_max: Final = bytes_max
@@ -94,10 +95,10 @@ class Candidates:
 
     def _begin(self) -> None:
         """Forget all nodes."""
-        states = self._ledger.states
-        self._cursor = self._ledger.cursor
+        states = self.ledger.states
+        self._cursor = self.ledger.cursor
         self._grounds = self._new_grounds()
-        self.rooms = Rooms(self._ledger, self._policy)
+        self.rooms = Rooms(self.ledger, self._policy)
         self._rows = Rows(states)
         self._facts: dict[NodeName, NodeFacts] = {name: state.facts for name, state in states.items()}
         # The nodes that changed; and the nodes whose labels, taints, conditions or resources did.
@@ -108,11 +109,6 @@ class Candidates:
         # The last of each is the one that was asked about last.
         self._memories: dict[Shape, _Memory] = {}
         self._marks: dict[View | NodeSet | Liking, Marks] = {}
-
-    @property
-    def ledger(self) -> Ledger:
-        """The ledger whose nodes are searched."""
-        return self._ledger
 
     @property
     def remembered(self) -> Remembered:
@@ -140,7 +136,7 @@ class Candidates:
         """Read and judge the cluster for *shape* in slices of a few milliseconds; between them anything may happen."""
         shape = shape.alone
         # Twice as often as it takes, or where much changes between the slices this would never end.
-        nodes = len(self._ledger.states)
+        nodes = len(self.ledger.states)
         for _ in range(2 * (nodes // _READ_AT_ONCE + nodes // self._at_once) + 2):
             self._note_changes()
             columns, mask = self._columns_of(shape), self._mask_of(shape)
@@ -173,7 +169,7 @@ class Candidates:
             domain: the only nodes that are considered; None: all.
         """
         memory = self._memory(shape.alone)
-        views = self._ledger.constraints.views(shape.asked) if shape.asked.pods else ()
+        views = self.ledger.constraints.views(shape.asked) if shape.asked.pods else ()
         return self._search(memory, self._sought(memory, passed_over, views, crowd, domain), liking)
 
     def size(self, shape: Shape) -> tuple[float, ...]:
@@ -181,7 +177,7 @@ class Candidates:
 
         The part is 0 if no card could serve it.
         """
-        dialect = self._ledger.catalog.judging(shape.dialect)
+        dialect = self.ledger.catalog.judging(shape.dialect)
         columns = self._memory(shape.alone).columns
         wants = (dialect.want(shape.request, kind, self._policy.cards) for kind in columns.kinds)
         parts = [want.free / max(want.total, 1) for want in wants if want is not None]
@@ -266,13 +262,13 @@ class Candidates:
 
     def _found(self, memory: _Memory, name: NodeName) -> Found | None:
         """The exact verdict on the node *name* as it is."""
-        state, shape, policy = self._ledger.states[name], memory.shape, self._policy
+        state, shape, policy = self.ledger.states[name], memory.shape, self._policy
         self.judged += 1
-        placed = judged(self._ledger, policy, shape, state, self._grounds)
+        placed = judged(self.ledger, policy, shape, state, self._grounds)
         if placed is None:
             return None
         tie_ppm = memory.columns.tie(self._rows.of[name])
-        return Found(name, placed, ranked(self._ledger, policy, shape, state, placed, tie_ppm=tie_ppm))
+        return Found(name, placed, ranked(self.ledger, policy, shape, state, placed, tie_ppm=tie_ppm))
 
     # ------------------------------------------------------------------ keeping
 
@@ -280,17 +276,17 @@ class Candidates:
         """Forget all verdicts, which *policy*, the same but for its tables, may not give."""
         self._policy = policy
         self._grounds = self._new_grounds()
-        self.rooms = Rooms(self._ledger, policy)
+        self.rooms = Rooms(self.ledger, policy)
         while self._memories:
             self._forget_oldest()
 
     def _new_grounds(self) -> Grounds | None:
         tables = self._policy.tables
-        return None if tables is None else Grounds(self._ledger.catalog, tables)
+        return None if tables is None else Grounds(self.ledger.catalog, tables)
 
     def _note_changes(self) -> None:
         """Note which nodes changed; what is kept of them reads them when it is asked."""
-        ledger, rows = self._ledger, self._rows
+        ledger, rows = self.ledger, self._rows
         if self._cursor == ledger.cursor:
             return
         changed = ledger.changes_since(self._cursor)
@@ -321,15 +317,15 @@ class Candidates:
     def _columns_of(self, shape: Shape) -> Columns:
         columns = self._columns.get(shape.dialect)
         if columns is None:
-            judging = self._ledger.catalog.judging(shape.dialect)
-            states, tie_ppm = self._ledger.states, self._policy.tie_ppm
+            judging = self.ledger.catalog.judging(shape.dialect)
+            states, tie_ppm = self.ledger.states, self._policy.tie_ppm
             columns = Columns(self._rows, self._changed, states, shape.dialect, judging, tie_ppm=tie_ppm)
             self._columns[shape.dialect] = columns
         return columns
 
     def _mask_of(self, shape: Shape) -> Marks:
         """Which nodes the static constraints of *shape* refuse."""
-        asked, states, constraints = shape.asked, self._ledger.states, self._ledger.constraints
+        asked, states, constraints = shape.asked, self.ledger.states, self.ledger.constraints
         mask = self._masks.get(asked.node)
         if mask is None:
 
@@ -358,7 +354,7 @@ class Candidates:
         columns, mask = self._columns_of(shape), self._mask_of(shape)
         mask.users += 1
         columns.catch_up()
-        ledger, policy, preferred = self._ledger, self._policy, shape.asked.preferred
+        ledger, policy, preferred = self.ledger, self._policy, shape.asked.preferred
         most = ledger.constraints.most(preferred, policy.others)
         bounds = ScoreBounds(shape, columns, ledger.catalog.judging(shape.dialect), policy, most)
         rated = [(log, -1) for log in ledger.constraints.rated(preferred)]
@@ -399,7 +395,7 @@ class Candidates:
 
     def _rerated(self, memory: _Memory, rows: Numbers | None) -> Numbers | None:
         """Return *rows* and the rows that other pods have made better or worse since; None: all."""
-        logs = self._ledger.constraints.rated(memory.shape.asked.preferred)
+        logs = self.ledger.constraints.rated(memory.shape.asked.preferred)
         known, memory.rated = dict(memory.rated), [(log, log.cursor) for log in logs]
         of, found = self._rows.of, list[int]()
         for log in logs:

@@ -601,7 +601,7 @@ def test_a_volume_is_free_again_once_its_claim_is_given_another_on_another_node(
         world.passes(2.0)
     else:
         world.scheduler.nodes.changed(node(name, labels=labels, version="98", unschedulable=True))
-        world.scheduler.reservations.take_back(world.entry("p"))
+        world.scheduler.reservations.release(world.entry("p"))
         world.scheduler.pending.read(world.entry("p"))
         world.plan()
     (second,) = world.actions(GiveVolume)

@@ -200,5 +200,5 @@ def test_what_may_still_be_written_is_never_released(state):
         world.reads_back(world.seen("a"))
     entry = world.entry("a")
     with pytest.raises(InvariantError, match="must not be released"):
-        world.scheduler.reservations.take_back(entry)
+        world.scheduler.reservations.release(entry)
     assert world.holders("n1") == {"uid-a"}

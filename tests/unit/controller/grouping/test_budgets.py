@@ -271,7 +271,7 @@ def test_holdings_and_ranks_are_those_that_are_counted_anew_whatever_changes(see
         else:
             cluster.groups.queue_changed(drawn(moved))
         unasked = QueueOrder(cluster.queue, cluster.groups, cluster.budgets, cluster.ledger, cluster.clock)
-        for one in (cluster.lines, unasked):
+        for one in (cluster.queue_order, unasked):
             one.look(cluster.clock())
         for step in range(3):
             group = chance.choice(groups)
@@ -293,7 +293,7 @@ def test_holdings_and_ranks_are_those_that_are_counted_anew_whatever_changes(see
             for bind in made.binds():
                 made.accepts(bind)
                 made.shows_bound(bind)
-            ranks = {name: cluster.lines.rank(name) for name in names}
+            ranks = {name: cluster.queue_order.rank(name) for name in names}
         assert ranks == {name: unasked.rank(name) for name in names}
         anew = Budgets(cluster.groups, cluster.ledger)
         for name in alive:

@@ -322,7 +322,7 @@ def test_who_joins_a_line_waits_for_those_before_it_that_could_be_taken_for_it_a
     found.observe(bound("p"), 0.0)
     for name, keys in (("a", ONE), ("b", TWO), ("c", ONE)):
         found.join(f"uid-{name}", N1, keys, 0.0)
-    assert found.kinds(N1) == {ONE, TWO}
+    assert found.keys_in_line(N1) == {ONE, TWO}
     alone_s = found.wait_s(NodeName("n2"), ONE, 0.0)
     first_s, both_s = found.wait_s(N1, TWO, 0.0), found.wait_s(N1, ONE, 0.0)
     assert alone_s < first_s < both_s
@@ -330,4 +330,4 @@ def test_who_joins_a_line_waits_for_those_before_it_that_could_be_taken_for_it_a
     assert found.wait_s(N1, ONE, 0.0) < both_s
     for name in "abc":
         found.leave(f"uid-{name}")
-    assert (found.waiting, found.kinds(N1), found.free(N1, TWO)) == (0, set(), True)
+    assert (found.waiting, found.keys_in_line(N1), found.free(N1, TWO)) == (0, set(), True)
