@@ -17,7 +17,7 @@ import structlog
 
 from controller.acting.act import Actor
 from controller.actions import Action, Announce, Clear, Inbox, Lock, ReadOwner, ReadPod
-from controller.deciding.lifecycle import Told, UndefinedEventError
+from controller.deciding.lifecycle import PodCondition, UndefinedEventError
 from controller.deciding.scheduler import Scheduler
 from kube.calls import BIND_DEADLINE_S, BIND_SERVER_TIMEOUT, Requester, Sending
 from kube.errors import ApiThrottledError
@@ -241,9 +241,9 @@ def derive(scheduler: Scheduler, announcements: Iterable[Announce], now_s: float
     for at, entry in enumerate(list(scheduler.cluster.queue)):
         # The previous leader's message is in the pod; it is as old as this process's first sight of it.
         if entry.pod.scheduled_message:
-            before = entry.told
+            before = entry.condition
             if before is None or before.text != entry.pod.scheduled_message:
-                scheduler.cluster.queue.tell(entry, Told(text=entry.pod.scheduled_message, at_s=now_s))
+                scheduler.cluster.queue.set_condition(entry, PodCondition(text=entry.pod.scheduled_message, at_s=now_s))
         if at % _SLICE == 0:
             yield
     yield from scheduler.announce_anew()

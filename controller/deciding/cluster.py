@@ -6,7 +6,7 @@ from typing import Final
 
 from controller.actions import Action, Announce, Subject, Target, about_pod
 from controller.deciding.gang import Gangs
-from controller.deciding.lifecycle import Attempts, Capped, Entry, Fencing, Told
+from controller.deciding.lifecycle import Attempts, Capped, Entry, Fencing, PodCondition
 from controller.deciding.queue import Requeue, SchedulingQueue
 from controller.deciding.score import NodeSearch
 from controller.grouping.budgets import Budgets, Spender, spender_of
@@ -506,13 +506,13 @@ class ClusterState:
         self.queue.hold_up(entry, wait)
         self.unreported[entry.pod.uid] = None
 
-    def tell(self, entry: Entry, told: Told) -> None:
+    def set_condition(self, entry: Entry, condition: PodCondition) -> None:
         """Record the condition that was written for a pod, and count a new code as a refusal."""
-        code = code_in(told.text)
-        if code and (entry.told is None or code_in(entry.told.text) != code):
+        code = code_in(condition.text)
+        if code and (entry.condition is None or code_in(entry.condition.text) != code):
             self.metrics.refusals.labels(code).inc()
-        self.recording.note(entry.pod, What.WAITS, told.text, code)
-        self.queue.tell(entry, told)
+        self.recording.note(entry.pod, What.WAITS, condition.text, code)
+        self.queue.set_condition(entry, condition)
 
     def cap(self, entry: Entry) -> Capped | None:
         """Return the ask by which a pod waits if its queue or namespace is full; None if nothing limits it."""

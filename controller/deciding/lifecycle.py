@@ -155,10 +155,11 @@ class UndefinedEventError(InvariantError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Told:
-    """The last condition of a pod, written or found: its text, its time (monotonic), and its reason without numbers.
+class PodCondition:
+    """The last condition PodScheduled of a pod, written or found: its text, and its time (monotonic).
 
-    since_s: when the reason last changed; None: with the text. times: how often in a row it changed again soon.
+    why: its reason without numbers. since_s: when the reason last changed; None: with the text. times: how often in a
+    row it changed again soon.
     """
 
     text: str
@@ -188,7 +189,7 @@ class Entry:
         failures: failed writes in a row.
         refused_s: since when it is refused, however often it was tried, monotonic; None if it is not.
         turn_s: since when it waits for its turn, in the lines of any nodes, monotonic; None if it does not.
-        told: its last condition.
+        condition: its last condition.
         room_until_s: until when capacity that evictions freed for it may be kept for it again, monotonic.
         woken: the ask for which it was woken as the first of the refused pods, until it is decided.
         line: the line of the scheduling queue that it stands in.
@@ -206,7 +207,7 @@ class Entry:
     failures: int = 0
     refused_s: float | None = None
     turn_s: float | None = None
-    told: Told | None = None
+    condition: PodCondition | None = None
     room_until_s: float = inf
     woken: Ask | None = None
     line: str = ""
@@ -356,7 +357,7 @@ _FIRST_REST_S: Final = 1.0
 _LAST_REST_S: Final = 15.0
 
 # The condition of a pod that has none yet.
-UNTOLD: Final = Wait(
+WILL_BE_DECIDED: Final = Wait(
     Cause.WAITING_FOR_DECISION,
     "will be decided by the current leader; no earlier request can bind it any more",
 )
@@ -463,7 +464,7 @@ class Fencing:
             if found is not None:
                 self._under_way.add(uid)
                 pod = found.pod
-                wait = None if pod.scheduled_message else UNTOLD
+                wait = None if pod.scheduled_message else WILL_BE_DECIDED
                 self._actions.append(Touch(pod=target_of(pod), version=pod.resource_version, wait=wait))
 
     # ------------------------------------------------------------------ time

@@ -173,7 +173,7 @@ class NodeLocks:
         self._cluster.handoff.crowds.add(action.node, self._cluster.collision_key(entry.shape), inf)
         wait = Wait(Cause.NODE_LOCKED, f"has its place on {action.node} and waits: {reason}")
         self._pending.settled(
-            entry, rest_s=min(max(rest_s, FIRST_REST_S), _LOCK_REST_S), wait=wait, tell=rest_s > _SHORT_S
+            entry, rest_s=min(max(rest_s, FIRST_REST_S), _LOCK_REST_S), wait=wait, reports=rest_s > _SHORT_S
         )
         if entry.stage is Stage.RESTING:
             self._cluster.requeue.wait_for(entry.pod.uid, ClusterEvent(EventResource.LOCK, action.node))

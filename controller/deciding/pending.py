@@ -12,7 +12,7 @@ from typing import Final
 
 from controller.actions import Action, ReadOwner
 from controller.deciding.cluster import ClusterState
-from controller.deciding.lifecycle import Entry, Stage, Told, storage_event
+from controller.deciding.lifecycle import Entry, PodCondition, Stage, storage_event
 from controller.deciding.reserve import Reservations
 from core import names
 from core.errors import quoted
@@ -171,8 +171,8 @@ class Pending:
             known = self._strangers.pop(pod.uid, None)
             if self.is_ours(pod):
                 text = pod.scheduled_message if pod.scheduled_reason and is_ours(pod.scheduled_reason) else ""
-                told = Told(text=text, at_s=self._cluster.clock()) if text else None
-                self.read(self._cluster.queue.seen(pod, told))
+                condition = PodCondition(text=text, at_s=self._cluster.clock()) if text else None
+                self.read(self._cluster.queue.seen(pod, condition))
             else:
                 self._keep_stranger(pod)
                 key = group_of(pod)
@@ -224,14 +224,14 @@ class Pending:
         self._cluster.queue.take(entry, pod)
         self.read(entry)
 
-    def settled(self, entry: Entry, *, rest_s: float = 0.0, wait: Wait | None = None, tell: bool = True) -> None:
+    def settled(self, entry: Entry, *, rest_s: float = 0.0, wait: Wait | None = None, reports: bool = True) -> None:
         """Continue with a pod, as it is now, after its write was settled and its reservation released.
 
         Args:
             entry: the pod's.
             rest_s: the minimum back-off, if its request has not changed.
             wait: why it backs off.
-            tell: whether to report that to the user.
+            reports: whether to report that to the user.
         """
         pod, before = entry.newest or entry.pod, entry.wait
         if not self.is_ours(pod):
@@ -247,7 +247,7 @@ class Pending:
             wait = before if before is not None and before.cause is Cause.SCHEDULER_ERROR else RETRIED
         if wait is not None and entry.stage is Stage.RESTING:
             self._cluster.queue.hold_up(entry, wait)
-            if tell:
+            if reports:
                 self._cluster.unreported[pod.uid] = None
 
     def read(self, entry: Entry, rest_s: float = 0.0) -> None:

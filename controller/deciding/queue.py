@@ -23,9 +23,9 @@ from controller.deciding.lifecycle import (
     ClusterEvent,
     Entry,
     Order,
+    PodCondition,
     Stage,
     StageEvent,
-    Told,
     UndefinedEventError,
 )
 from core.ledger import Placement
@@ -146,14 +146,14 @@ class SchedulingQueue:
 
     # ------------------------------------------------------------------ stages
 
-    def seen(self, pod: Pod, told: Told | None = None) -> Entry:
+    def seen(self, pod: Pod, condition: PodCondition | None = None) -> Entry:
         """Add a pod that is not in the queue; the caller must move it to its stage at once."""
         known = self._entries.get(pod.uid)
         if known is not None:
             raise UndefinedEventError(pod.uid, pod.key, known.stage, StageEvent.SEEN)
         self._arrivals += 1
         standing = self._standing_of(pod)
-        entry = Entry(pod=pod, told=told, arrival=self._arrivals, line=self._line_of(pod), standing=standing)
+        entry = Entry(pod=pod, condition=condition, arrival=self._arrivals, line=self._line_of(pod), standing=standing)
         self.lines[entry.line] = self.lines.get(entry.line, 0) + 1
         self._entries[pod.uid] = entry
         self._counts[entry.stage] += 1
@@ -326,19 +326,19 @@ class SchedulingQueue:
     def changed(self, entry: Entry) -> None:
         """Reset failures and the time of refusal, because the pod's request has changed."""
         entry.failures, entry.refused_s = 0, None
-        if entry.told is not None:
-            entry.told = replace(entry.told, times=0)
+        if entry.condition is not None:
+            entry.condition = replace(entry.condition, times=0)
 
-    def tell(self, entry: Entry, told: Told) -> None:
+    def set_condition(self, entry: Entry, condition: PodCondition) -> None:
         """Set the condition that was written; the same text again, from a fence, counts as no change."""
-        before = entry.told
-        if before is not None and before.text == told.text:
+        before = entry.condition
+        if before is not None and before.text == condition.text:
             return
-        if before is not None and before.why is not None and before.why == told.why:
-            told = replace(told, since_s=before.changed_s, times=before.times)
-        elif before is not None and told.at_s < before.changed_s + _CALM_S:
-            told = replace(told, times=before.times + 1)
-        entry.told = told
+        if before is not None and before.why is not None and before.why == condition.why:
+            condition = replace(condition, since_s=before.changed_s, times=before.times)
+        elif before is not None and condition.at_s < before.changed_s + _CALM_S:
+            condition = replace(condition, times=before.times + 1)
+        entry.condition = condition
 
     # ------------------------------------------------------------------ popping and waking
 

@@ -12,7 +12,7 @@ from controller.actions import Clear, Fence, ReadPod, target_of
 from controller.deciding.bind import Binder
 from controller.deciding.cluster import ClusterState
 from controller.deciding.cycle import Chore, Cycle
-from controller.deciding.lifecycle import UNSETTLED, AttemptState, Entry, News, Stage, Told, UndefinedEventError
+from controller.deciding.lifecycle import UNSETTLED, AttemptState, Entry, News, PodCondition, Stage, UndefinedEventError
 from controller.deciding.nodes import SLICE, NodeLocks, Nodes, sliced
 from controller.deciding.pending import FIRST_REST_S, Pending, holds_the_same, is_served
 from controller.deciding.permit import PluginGate
@@ -168,7 +168,7 @@ class Outcomes:
                 attempt=entry.attempt,
                 version=pod.resource_version,
                 wait=wait,
-                first=entry.told is None,
+                first=entry.condition is None,
             )
         )
 
@@ -176,7 +176,7 @@ class Outcomes:
         """Settle an attempt by *pod*, as it is since its condition was written."""
         entry = self._waiting_for(uid, attempt, AttemptState.FENCING)
         if entry is not None:
-            self._cluster.tell(entry, Told(text=pod.scheduled_message, at_s=self._cluster.clock()))
+            self._cluster.set_condition(entry, PodCondition(text=pod.scheduled_message, at_s=self._cluster.clock()))
             self.read(uid, attempt, pod)
 
     def not_fenced(self, uid: PodUid, attempt: int) -> None:
@@ -615,7 +615,7 @@ class Scheduler:
         entry = self.cluster.queue.get(uid)
         if entry is not None and entry.version == base and entry.stage not in UNSETTLED:
             self.cluster.queue.moved_on(entry, pod.resource_version)
-            self.cluster.queue.tell(entry, Told(text=pod.scheduled_message, at_s=self.cluster.clock()))
+            self.cluster.queue.set_condition(entry, PodCondition(text=pod.scheduled_message, at_s=self.cluster.clock()))
             self._note_version(uid, pod.resource_version)
         self.cluster.fencing.gone(uid)
 
@@ -627,12 +627,12 @@ class Scheduler:
         """Request that all Bindings with an unknown outcome are settled; return whether none is left."""
         return self.cluster.fencing.want() and not self.cluster.sent
 
-    def told(self, uid: PodUid, text: str, why: Hashable, base: str, version: str) -> None:
+    def condition_written(self, uid: PodUid, text: str, why: Hashable, base: str, version: str) -> None:
         """Record that a condition was written, which replaced version *base* of the pod by *version*."""
         entry = self.cluster.queue.get(uid)
         if entry is None:
             return
-        self.cluster.tell(entry, Told(text=text, at_s=self.cluster.clock(), why=why))
+        self.cluster.set_condition(entry, PodCondition(text=text, at_s=self.cluster.clock(), why=why))
         if entry.version == base and entry.stage not in UNSETTLED:
             self.cluster.queue.moved_on(entry, version)
             self._note_version(uid, version)

@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple
 import structlog
 
 from controller.actions import Announce, Inbox, about_pod
-from controller.deciding.lifecycle import Entry, Told
+from controller.deciding.lifecycle import Entry, PodCondition
 from controller.deciding.scheduler import Scheduler
 from controller.metrics import Metrics
 from controller.reporting.events import Recorder
@@ -147,7 +147,7 @@ class Conditions:
         elif uid not in self._failures or uid not in self._later:  # a failed write keeps its retry interval
             entry = self._scheduler.cluster.queue.get(uid)
             line, other = self._first, self._again
-            if entry is None or entry.told is not None:
+            if entry is None or entry.condition is not None:
                 line, other = other, line
             other.pop(uid, None)
             line[uid] = None
@@ -219,17 +219,17 @@ class Conditions:
         """Return whether to report something about a pod now; otherwise schedule the next check if needed."""
         entry = self._scheduler.cluster.queue.get(uid)
         saying = self._what(entry) if entry is not None else None
-        if entry is None or saying is None or (entry.told is not None and entry.told.text == saying.text):
+        if entry is None or saying is None or (entry.condition is not None and entry.condition.text == saying.text):
             self._failures.pop(uid, None)
             self._passing.pop(uid, None)
             return False
-        if entry.told is None:
+        if entry.condition is None:
             return not self._may_pass(uid, saying)
-        due_s = _due_s(entry.told, saying)
+        due_s = _due_s(entry.condition, saying)
         if due_s > self._clock():
             self._look_again(uid, due_s)
             return False
-        if _differs(entry.told, saying) is _Differs.NUMBERS:
+        if _differs(entry.condition, saying) is _Differs.NUMBERS:
             if not in_turn:
                 self._numbers.setdefault(uid)
                 return False
@@ -248,7 +248,7 @@ class Conditions:
     async def _tell(self, uid: PodUid) -> None:
         entry = self._scheduler.cluster.queue.get(uid)
         saying = self._what(entry) if entry is not None else None
-        if entry is None or saying is None or (entry.told is not None and entry.told.text == saying.text):
+        if entry is None or saying is None or (entry.condition is not None and entry.condition.text == saying.text):
             return
         pod, base = entry.pod, entry.version
         path = pod_path(pod.namespace, pod.name) + "/status"
@@ -264,8 +264,8 @@ class Conditions:
         self._failures.pop(uid, None)
         self._failed_in_a_row = 0
         self._recorder.note(Announce(about=about_pod(pod), reason="FailedScheduling", message=saying.text))
-        told = partial(self._scheduler.told, uid, saying.text, saying.why, base, version)
-        await self._inbox.put_and_wait(told)
+        written = partial(self._scheduler.condition_written, uid, saying.text, saying.why, base, version)
+        await self._inbox.put_and_wait(written)
 
     def _failed(self, entry: Entry, error: Exception) -> None:
         pod, now_s = entry.pod, self._clock()
@@ -291,7 +291,7 @@ class Conditions:
             "reason": saying.wait.cause.reason,
             "message": saying.text,
         }
-        if entry.told is None:
+        if entry.condition is None:
             condition["lastTransitionTime"] = time_text(self._wall())
         return {
             # The version prevents a user's change from being missed, because cardshare's own write counts as seen.
@@ -305,17 +305,17 @@ def numberless(text: str) -> str:
     return _DIGITS.sub("#", text)
 
 
-def _due_s(told: Told, saying: Saying) -> float:
-    """Return until when *told* stays although *saying* is current: longer for small or frequent differences."""
-    flap_s = min(_FLAP_S * 2.0 ** min(told.times - 1, 30), FLAP_MAX_S) if told.times else 0.0
-    return max(told.at_s + _STANDS_S[_differs(told, saying)], told.changed_s + flap_s)
+def _due_s(before: PodCondition, saying: Saying) -> float:
+    """Return until when *before* stays although *saying* is current: longer for small or frequent differences."""
+    flap_s = min(_FLAP_S * 2.0 ** min(before.times - 1, 30), FLAP_MAX_S) if before.times else 0.0
+    return max(before.at_s + _STANDS_S[_differs(before, saying)], before.changed_s + flap_s)
 
 
-def _differs(told: Told, saying: Saying) -> _Differs:
-    if told.why is None:  # found in the pod and not written by this process: compared as text
-        same = numberless(told.text) == numberless(saying.text)
-        return _Differs.NUMBERS if same and code_in(told.text) == saying.wait.cause.code else _Differs.REASONS
-    if told.why == saying.why:
+def _differs(before: PodCondition, saying: Saying) -> _Differs:
+    if before.why is None:  # found in the pod and not written by this process: compared as text
+        same = numberless(before.text) == numberless(saying.text)
+        return _Differs.NUMBERS if same and code_in(before.text) == saying.wait.cause.code else _Differs.REASONS
+    if before.why == saying.why:
         return _Differs.NUMBERS
-    same = isinstance(told.why, WaitReasons) and told.why.reasons == saying.why.reasons
+    same = isinstance(before.why, WaitReasons) and before.why.reasons == saying.why.reasons
     return _Differs.WORDS if same else _Differs.REASONS

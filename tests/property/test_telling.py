@@ -123,7 +123,7 @@ class Cluster:
         """Pods that no node takes, or that wait for their group: name, what is true, and what they were told."""
         found = []
         for entry in list(self.world.scheduler.cluster.queue):
-            said = entry.told.text if entry.told is not None else ""
+            said = entry.condition.text if entry.condition is not None else ""
             if entry.stage is Stage.REFUSED and isinstance(entry.parked, Shape):
                 answer, _ = await self.rig.teller.explain(entry.parked)
                 silent = self.world.scheduler.cluster.requeue.silent.get(entry.parked, ())

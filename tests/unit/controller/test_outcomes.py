@@ -400,7 +400,7 @@ def test_the_version_that_our_own_condition_made_counts_as_seen():
     world = World(node("n1", memory=1000))
     shown = world.shows(pod("p", memory=2000))
     world.plan()
-    world.scheduler.told(shown.uid, "text", "why", shown.resource_version, "500")
+    world.scheduler.condition_written(shown.uid, "text", "why", shown.resource_version, "500")
     world.scheduler.nodes.changed(node("n2", memory=5000))
     world.passes(0.1)
     (bind,) = world.binds()
@@ -412,7 +412,7 @@ def test_our_own_condition_hides_no_change_that_came_before_it():
     shown = world.shows(pod("p", memory=99_999))
     world.plan()
     newer = world.shows(shown, annotations={"a": "b"})
-    world.scheduler.told(shown.uid, "text", "why", shown.resource_version, "500")
+    world.scheduler.condition_written(shown.uid, "text", "why", shown.resource_version, "500")
     assert world.entry("p").version == newer.resource_version
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from controller.actions import Bind, Touch
-from controller.deciding.lifecycle import UNTOLD
+from controller.deciding.lifecycle import WILL_BE_DECIDED
 from tests.support.worlds.world import World, node, on, pod
 
 
@@ -95,7 +95,7 @@ def test_a_pod_that_has_been_told_nothing_is_told_who_decides_it():
     world = leader(store, node("n1"))
     assert world.binds() == []
     (move,) = world.actions(Touch)
-    assert (move.wait, move.version) == (UNTOLD, "1")
+    assert (move.wait, move.version) == (WILL_BE_DECIDED, "1")
 
 
 def test_a_write_that_changed_nothing_fences_nothing():
@@ -174,6 +174,6 @@ def test_a_condition_that_is_written_for_another_reason_fences_a_pod_as_well():
     world.plan()
     world.version += 1
     version = str(world.version)
-    world.scheduler.told(store.pods["uid-p"].uid, "CS501 fuller", None, "5", version)
+    world.scheduler.condition_written(store.pods["uid-p"].uid, "CS501 fuller", None, "5", version)
     world.shows(world.seen("p"), resource_version=version)
     assert world.scheduler.settle()

@@ -653,7 +653,7 @@ def test_a_nomination_behind_which_nothing_stands_is_removed_although_only_cards
         found.passes(1.0)
     assert not found.actions(Unnominate)  # not with every decision
     shown = found.seen("high")
-    found.scheduler.told(shown.uid, "text", "why", shown.resource_version, "500")
+    found.scheduler.condition_written(shown.uid, "text", "why", shown.resource_version, "500")
     assert [one.pod.name for one in found.actions(Unnominate)] == ["high"]
 
 

@@ -1,7 +1,7 @@
 """What happens to a pod is written down where it is decided, while this process leads."""
 
 from controller.actions import target_of
-from controller.deciding.lifecycle import Told
+from controller.deciding.lifecycle import PodCondition
 from core.history.pods import PodEvent, What
 from core.model import Phase, PodUid
 from tests.support.worlds.world import World, node, pod
@@ -46,9 +46,9 @@ def test_a_pod_that_waits_and_is_then_placed():
     world.adds(pod("first", memory=1000), pod("a", memory=1000))
     world.placed()
     entry = world.entry("a")
-    world.scheduler.cluster.tell(entry, Told(text="CS501 no node fits: n1-0 lacks 1000 MiB", at_s=1.0))
+    world.scheduler.cluster.set_condition(entry, PodCondition(text="CS501 no node fits: n1-0 lacks 1000 MiB", at_s=1.0))
     world.now_s += 60
-    world.scheduler.cluster.tell(entry, Told(text="CS501 no node fits: n1-0 lacks 900 MiB", at_s=61.0))
+    world.scheduler.cluster.set_condition(entry, PodCondition(text="CS501 no node fits: n1-0 lacks 900 MiB", at_s=61.0))
     *_, waits = events(world, "a")
     assert (waits.what, waits.code, waits.times, waits.last_s - waits.first_s) == (What.WAITS, "CS501", 2, 60)
     assert waits.text.endswith("lacks 900 MiB")

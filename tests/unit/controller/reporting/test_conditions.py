@@ -22,7 +22,7 @@ def forbidden():
 
 
 def told_text(rig, name):
-    told = rig.world.entry(name).told
+    told = rig.world.entry(name).condition
     return told.text if told is not None else ""
 
 
@@ -44,7 +44,7 @@ async def test_where_no_condition_can_be_written_the_tries_and_the_log_lines_are
         # As soon as they can be, all are.
         rig.calls.failures.clear()
         await rig.passes(400, 0.5)
-        assert all(rig.world.entry(f"p{i}").told is not None for i in range(200))
+        assert all(rig.world.entry(f"p{i}").condition is not None for i in range(200))
 
 
 async def test_one_pod_that_may_not_be_written_keeps_nobody_else_waiting():
@@ -53,7 +53,7 @@ async def test_one_pod_that_may_not_be_written_keeps_nobody_else_waiting():
         rig.calls.fails("patch", *[forbidden()] * 5000)
         rig.world.adds(*[pod(f"p{i}", memory=5000) for i in range(50)])
         await rig.passes(10)
-        assert [i for i in range(50) if rig.world.entry(f"p{i}").told is None] == [7]
+        assert [i for i in range(50) if rig.world.entry(f"p{i}").condition is None] == [7]
         await rig.passes(300, 1.0)
         tries = [path for path, _ in rig.calls.of("patch") if "/p7/" in path]
         assert 5 <= len(tries) <= 10
@@ -138,7 +138,7 @@ async def test_a_text_that_was_written_again_and_again_has_the_next_one_wait_no_
         await rig.passes(2)
         text = told_text(rig, "p")
         for _ in range(8):  # as each fence does
-            rig.world.scheduler.told(uid, text, None, "", "")
+            rig.world.scheduler.condition_written(uid, text, None, "", "")
             await rig.passes(0.5, 0.5)
         rig.world.scheduler.nodes.changed(node("n1", memory=1000, version="2", unschedulable=True))
         await rig.passes(2)
@@ -177,7 +177,7 @@ async def test_a_pod_that_is_told_something_while_it_stands_in_line_is_written_o
         await rig.passes(2)
         uid = rig.world.shows(pod("p", memory=5000)).uid
         await rig.passes(2)
-        rig.world.scheduler.told(uid, "told with its Binding", None, "", "")
+        rig.world.scheduler.condition_written(uid, "told with its Binding", None, "", "")
         rig.world.scheduler.cluster.unreported[uid] = None
         await rig.passes(8)
         written = [path for path, _ in rig.calls.of("patch") if "/p/" in path]
@@ -203,7 +203,7 @@ async def test_a_pod_that_is_put_in_line_while_it_is_looked_at_is_written_once()
         clock=rig.now_s,
         wall=rig.now_s,
     )
-    rig.world.scheduler.told(uid, "something else", None, "", "")
+    rig.world.scheduler.condition_written(uid, "something else", None, "", "")
     # So many that others have their turn when it is this pod's.
     for i in range(255):
         conditions.put(PodUid(f"gone-{i}"))

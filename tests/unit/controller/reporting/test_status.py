@@ -183,7 +183,7 @@ async def test_a_condition_that_met_a_change_is_written_again():
         rig.world.shows(pod("p", memory=5000))
         await rig.passes(5)
         first, second = rig.said()
-        told = rig.world.entry("p").told
+        told = rig.world.entry("p").condition
         assert told is not None
         assert first == second == told.text
 
