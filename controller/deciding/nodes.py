@@ -170,7 +170,7 @@ class NodeLocks:
             return
         self.withdraw(entry)
         self._reservations.release(entry)
-        self._cluster.handoff.crowds.add(action.node, self._cluster.collision_key(entry.shape), inf)
+        self._cluster.handoff.long_lines.add(action.node, self._cluster.collision_key(entry.shape), inf)
         wait = Wait(Cause.NODE_LOCKED, f"has its place on {action.node} and waits: {reason}")
         self._pending.settled(
             entry, rest_s=min(max(rest_s, FIRST_REST_S), _LOCK_REST_S), wait=wait, reports=rest_s > _SHORT_S
@@ -253,7 +253,7 @@ class NodeLocks:
         waiting = self._cluster.requeue.happened(ClusterEvent(EventResource.LOCK, name))
         if not waiting:
             return
-        self._cluster.handoff.crowds.forget(name)
+        self._cluster.handoff.long_lines.forget(name)
         for uid in waiting:
             entry = self._cluster.queue.get(uid)
             if entry is not None and entry.stage is Stage.RESTING:

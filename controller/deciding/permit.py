@@ -167,7 +167,7 @@ class PluginGate:
             return
         keys = self._cluster.collision_key(entry.shape)
         node = entry.placement.node
-        self._cluster.handoff.crowds.add(node, keys, SHORT_S)
+        self._cluster.handoff.long_lines.add(node, keys, SHORT_S)
         if self._cluster.gangs.is_near_others(entry.pod):
             # The next best node may be in another domain than those of the others.
             self._keep_waiting(entry, keys, node, now_s)

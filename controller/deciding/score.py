@@ -287,7 +287,7 @@ def select_node(wish: Wish, candidates: Candidates, handoff: HandOff, now_s: flo
     nearby = step_aside(wish, candidates, handoff, now_s)
     if nearby is not None:
         return nearby
-    has_long_lines = handoff.crowds.beyond(wish.keys, SHORT_S)
+    has_long_lines = handoff.long_lines.beyond(wish.keys, SHORT_S)
     found = _join_any_line(wish, candidates, handoff, now_s) if has_long_lines else Nowhere()
     if wish.avoid and isinstance(found, Nowhere):
         return select_node(wish._replace(avoid=frozenset()), candidates, handoff, now_s)
@@ -301,7 +301,8 @@ def step_aside(wish: Wish, candidates: Candidates, handoff: HandOff, now_s: floa
     """
     is_late = wish.packs and wish.waited_s > max(handoff.settings.turn_wait_max_s - SHORT_S, 0.0)
     nearby = _within(wish, candidates, handoff, now_s, 0.0 if is_late else SHORT_S)
-    if not wish.packs or wish.keys not in handoff.crowds.by_key or not handoff.crowds.beyond(wish.keys, SHORT_S):
+    long_lines = handoff.long_lines
+    if not wish.packs or wish.keys not in long_lines.by_key or not long_lines.beyond(wish.keys, SHORT_S):
         return nearby
     opened = left_idle(candidates.ledger, nearby) if nearby is not None else 1.0
     if wish.waited_s + wish.left_s <= worth_s(handoff.settings, opened):
@@ -316,9 +317,10 @@ def step_aside(wish: Wish, candidates: Candidates, handoff: HandOff, now_s: floa
 def _within(wish: Wish, candidates: Candidates, handoff: HandOff, now_s: float, limit_s: float) -> Placement | None:
     """Return the best node with a wait of *limit_s* at most; None after `_NODES_TRIED` nodes with a longer one."""
     pod, shape, keys, *_ = wish
-    out, crowds = wish.avoid | wish.barred, handoff.crowds
+    out, long_lines = wish.avoid | wish.barred, handoff.long_lines
     for _ in range(_NODES_TRIED):
-        placement = decide(candidates, pod, shape, out, crowds.beyond(keys, limit_s) if keys in crowds.by_key else None)
+        waits = long_lines.beyond(keys, limit_s) if keys in long_lines.by_key else None
+        placement = decide(candidates, pod, shape, out, waits)
         if placement is None:
             return None
         if handoff.free(placement.node, keys):
@@ -327,7 +329,7 @@ def _within(wish: Wish, candidates: Candidates, handoff: HandOff, now_s: float, 
         # A pod joins a longer line only if the node is busy, not if it is closed after rejecting pods.
         if wait_s <= limit_s and (wait_s <= SHORT_S or handoff.closed_s(placement.node, keys, now_s) <= SHORT_S):
             return placement
-        crowds.add(placement.node, keys, limit_s)
+        long_lines.add(placement.node, keys, limit_s)
     return None
 
 

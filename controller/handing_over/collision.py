@@ -78,7 +78,7 @@ class Collisions:
         return not one.marks.isdisjoint(other.marks) or (node, one.dialect) in self._blind
 
 
-class Crowds:
+class LongLines:
     """Which nodes would let a pod wait for longer than so many seconds, by what plugins could mistake it for.
 
     They are not looked at again until something ends there.

@@ -14,7 +14,7 @@ from operator import itemgetter
 from typing import Final, NamedTuple
 
 from controller.handing_over.closed_nodes import DAEMON_SET, NodeCooldown, Plugins
-from controller.handing_over.collision import RELEASE_S, CollisionKey, Collisions, Crowds, Releases, UnservedPods
+from controller.handing_over.collision import RELEASE_S, CollisionKey, Collisions, LongLines, Releases, UnservedPods
 from core.catalog import Catalog
 from core.model import NodeName, Pod, PodUid
 from core.port.handoff import InFlight, Progress
@@ -129,7 +129,7 @@ class HandOff:
         self._line_of: dict[PodUid, NodeName] = {}
         self._cleaning: dict[PodUid, str] = {}
         self._orders: dict[NodeName, dict[DialectName, int]] = {}
-        self.crowds: Final = Crowds()
+        self.long_lines: Final = LongLines()
         # Nodes where a flight or a closing ended since their line was last checked.
         self._ended: dict[NodeName, None] = {}
         # Nodes where pods may have been removed by force before this process watched, and until when they are closed.
@@ -272,7 +272,7 @@ class HandOff:
 
     def node_gone(self, name: NodeName) -> None:
         """Forget a node that no longer exists, but not its pods in flight, which stay until they are gone."""
-        self.crowds.forget(name)
+        self.long_lines.forget(name)
         self.collisions.forget(name)
         self.cooldown.forget(name)
         self.plugins.forget(name)
@@ -339,7 +339,7 @@ class HandOff:
         if node is not None:
             found = self._nodes[node]
             found.leave(uid)
-            self.crowds.forget(node)
+            self.long_lines.forget(node)
             self._drop_if_empty(node, found)
 
     # ------------------------------------------------------------------ questions
@@ -560,7 +560,7 @@ class HandOff:
             self._measure(node, now_s - flight.since_s)
             self.unserved_pods.served(name, flight.begun_s, now_s, self._expected_s(node))
         self._ended[name] = None
-        self.crowds.forget(name)
+        self.long_lines.forget(name)
         self._drop_if_empty(name, node)
 
     def watched(self, node: NodeName) -> None:
@@ -583,7 +583,7 @@ class HandOff:
     def _reopen(self, name: NodeName) -> None:
         """Check the line of *name* again, and report the node as opened, because something there no longer counts."""
         self._ended[name] = None
-        self.crowds.forget(name)
+        self.long_lines.forget(name)
         self.opened[name] = None
 
     def _measure(self, node: _Node, took_s: float) -> None:

@@ -156,7 +156,7 @@ class Candidates:
         shape: Shape,
         passed_over: Set[NodeName] = frozenset(),
         liking: Liking | None = None,
-        crowd: NodeSet | None = None,
+        left_out: NodeSet | None = None,
         domain: Set[NodeName] | None = None,
     ) -> Found | None:
         """The best node for *shape* now; None if no node fits.
@@ -165,12 +165,12 @@ class Candidates:
             shape: what is asked.
             passed_over: nodes that are left out.
             liking: what the images that are needed make of nodes that are as good.
-            crowd: more nodes that are left out, however many; the same object each time.
+            left_out: more nodes that are left out, however many; the same object each time.
             domain: the only nodes that are considered; None: all.
         """
         memory = self._memory(shape.alone)
         views = self.ledger.constraints.views(shape.asked) if shape.asked.pods else ()
-        return self._search(memory, self._sought(memory, passed_over, views, crowd, domain), liking)
+        return self._search(memory, self._sought(memory, passed_over, views, left_out, domain), liking)
 
     def size(self, shape: Shape) -> tuple[float, ...]:
         """Return how much *shape* takes, to compare shapes: the largest part of a card times cards; then amounts.
@@ -197,7 +197,7 @@ class Candidates:
         memory: _Memory,
         passed_over: Set[NodeName],
         views: Sequence[View],
-        crowd: NodeSet | None,
+        left_out: NodeSet | None,
         domain: Set[NodeName] | None,
     ) -> Floats:
         """Return the numbers of the nodes that may be taken; the memory's own array if no node is left out."""
@@ -209,11 +209,11 @@ class Candidates:
         for view in views:
             if view.blocked:
                 sought = np.where(self._marks_of(view, view.blocked.__contains__, np.bool_), REFUSED, sought)
-        if crowd is not None and len(crowd):
-            sought = np.where(self._marks_of(crowd, crowd.__contains__, np.bool_), REFUSED, sought)
-        if left_out := [of[name] for name in passed_over if name in of]:
+        if left_out is not None and len(left_out):
+            sought = np.where(self._marks_of(left_out, left_out.__contains__, np.bool_), REFUSED, sought)
+        if rows_out := [of[name] for name in passed_over if name in of]:
             sought = sought.copy()
-            sought[left_out] = REFUSED
+            sought[rows_out] = REFUSED
         return sought
 
     def _search(

@@ -457,7 +457,7 @@ class Finder(Protocol):
         shape: Shape,
         passed_over: Set[NodeName] = frozenset(),
         liking: Liking | None = None,
-        crowd: NodeSet | None = None,
+        left_out: NodeSet | None = None,
         domain: Set[NodeName] | None = None,
     ) -> Found | None:
         """See `Candidates.best`."""
@@ -477,25 +477,24 @@ def decide(
     pod: Pod,
     shape: Shape,
     passed_over: Set[NodeName] = frozenset(),
-    crowd: NodeSet | None = None,
+    left_out: NodeSet | None = None,
     *,
     domain: Set[NodeName] | None = None,
 ) -> Placement | None:
     """Where *pod* goes now; None if no node fits (then ask core.explaining.explain why).
 
     What settings prefer goes first wherever it fits; without a preference the best score decides. Pods that came since
-    *shape* was made may keep it off. *passed_over*, *crowd* and all but *domain* are left out
-    (`Candidates.best`).
+    *shape* was made may keep it off. *passed_over*, *left_out*, *domain*: see `Candidates.best`.
     """
     constraints = candidates.ledger.constraints
     if not constraints.is_current(pod, shape.asked.pods):
         shape = shape.beside(constraints.pods_of(pod))
     liking = liking_of(pod, candidates.ledger)
     for preferred in preferred_shapes(candidates.ledger, shape):
-        found = candidates.best(preferred, passed_over, liking, crowd, domain)
+        found = candidates.best(preferred, passed_over, liking, left_out, domain)
         if found is not None:
             return _promise(pod, shape, found)
-    found = candidates.best(shape, passed_over, liking, crowd, domain)
+    found = candidates.best(shape, passed_over, liking, left_out, domain)
     return None if found is None else _promise(pod, shape, found)
 
 

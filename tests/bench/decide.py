@@ -100,7 +100,7 @@ def run(args: argparse.Namespace) -> Iterator[Result]:
     for number, pod in enumerate(asking):
         shape = shapes[number % args.shapes]
         start = time.perf_counter()
-        placement = decide(candidates, pod, shape, crowd=crowd)
+        placement = decide(candidates, pod, shape, left_out=crowd)
         if placement is not None:
             ledger.reserve(placement)
         times.append(time.perf_counter() - start)

@@ -121,7 +121,7 @@ def test_nodes_that_are_left_out_for_a_while_are_asked_when_they_are_not(seed):
     for number in range(120):
         shape = chance.choice(wanted)
         left_out = crowd if chance.random() < 0.8 else None
-        found = candidates.best(shape, crowd=left_out)
+        found = candidates.best(shape, left_out=left_out)
         assert found == scan(ledger, rule, shape, frozenset(left_out or ()))
         if found is not None and chance.random() < 0.8:
             reserve(ledger, f"p{number}", shape, found)

@@ -20,7 +20,7 @@ BOUNDED = {
     "candidates._memories": "shapes, 4,096 of them within a budget of bytes",
     "candidates._marks": "what other pods and images make of nodes, 256 sets of them",
     "candidates._rows": "rows of nodes, of those that are gone as many as there are, and 256",
-    "crowds.by_key[][].log": "nodes that are crowded now or are no more, 1,024 of them for each set",
+    "long_lines.by_key[][].log": "nodes with a long line now or no more, 1,024 of them for each set",
     "pending.owners": "owners of pods that may be given a group, 1,024 of them",
     ".log._names": "nodes that other pods or images made another thing of, 16,384 of them",
 }

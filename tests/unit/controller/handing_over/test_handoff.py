@@ -166,10 +166,10 @@ def test_a_node_that_is_gone_leaves_no_stamp():
 def test_a_crowded_node_is_not_crowded_any_more_once_something_ended_there():
     found = handoff()
     found.begin("uid-p", N1, ONE, 0.0)
-    found.crowds.add(N1, ONE, 2.0)
-    assert set(found.crowds.beyond(ONE, 2.0)) == {"n1"}
+    found.long_lines.add(N1, ONE, 2.0)
+    assert set(found.long_lines.beyond(ONE, 2.0)) == {"n1"}
     found.observe(bound("p", started=True), 1.0)
-    assert not found.crowds.beyond(ONE, 2.0)
+    assert not found.long_lines.beyond(ONE, 2.0)
 
 
 def served_in(world, seconds, name):
