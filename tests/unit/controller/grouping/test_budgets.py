@@ -307,7 +307,7 @@ def test_holdings_and_ranks_are_those_that_are_counted_anew_whatever_changes(see
 
 def test_what_queues_deserve_is_found_anew_only_if_pods_nodes_or_queues_have_changed():
     made = world(node("n1", cards=8), groups=[spec("g", "a")], queues=[queue("a"), queue("b")])
-    lines = made.scheduler.cluster.lines
+    lines = made.scheduler.cluster.queue_order
     made.adds(member("p", "g", memory=1000))
     made.plan()
     lines.look(1.0)
