@@ -685,14 +685,16 @@ class _Search:
         return occupant.priority < self._priority or (self._reclaim is not None and uid in self._reclaim.paths)
 
     def _allowed(self, blocks: Sequence[_Block]) -> list[_Block]:
-        """Return the *blocks* that may be evicted, as many as their queues may lose: those that are restored last."""
+        """Return the *blocks* that may be evicted: those of a lower priority, then as many as their queues may lose."""
+        found = [block for block in blocks if -block.minus_priority < self._priority]
         reclaim = self._reclaim
-        if reclaim is None:
-            return [*blocks]
-        found, spent = list[_Block](), self._taken_back.copy()
+        if reclaim is None or len(found) == len(blocks):
+            return found
+        spent = self._taken_back.copy()
+        spent.update(reclaim.losses([uid for block in found for uid in block.pods]))
         for block in reversed(self._reprieved(blocks, self._violations(blocks, self._spent.copy()))):
             losses = reclaim.losses(block.pods)
-            if -block.minus_priority < self._priority or reclaim.lets_go(losses, spent):
+            if -block.minus_priority >= self._priority and reclaim.lets_go(losses, spent):
                 spent.update(losses)
                 found.append(block)
         return found
