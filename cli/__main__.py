@@ -242,7 +242,7 @@ async def _why(transport: Reads, options: Why) -> int:
     _, namespace, name = options.pod
     namespace = namespace or options.namespace or transport.namespace or "default"
     try:
-        found = await fetch_why(transport, options.controller, namespace, name)
+        found = await fetch_why(transport, options.controller, namespace, name, options.history_map)
     except ApiNotFoundError:
         asked = "" if options.controller is not None else "; a controller may remember it: give --controller"
         return _failed(f"there is no pod {name} in namespace {namespace}{asked}", _NOT_TOLD)

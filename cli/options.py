@@ -166,6 +166,11 @@ class _Configured(ClusterFlags):
         variable="CARDSHARE_SETTINGS_MAP",
     )
 
+    @property
+    def history_map(self) -> str:
+        """The ConfigMap in which the controller stores its history: beside the settings, as deploy/ names both."""
+        return f"{self.settings_map.removesuffix('-settings')}-history"
+
 
 @dataclass(frozen=True, kw_only=True)
 class _Stored(_Configured):
@@ -234,7 +239,7 @@ class Explain(_Printed, _Stored, _Asking):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Why(_Printed, _Asking):
+class Why(_Printed, _Configured, _Asking):
     """Show what happened to a pod: what it waited for, and where it went."""
 
     pod: Named = flag(_POD, "NAME or NAMESPACE/NAME, also of a pod that is gone", name="POD")

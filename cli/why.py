@@ -28,8 +28,17 @@ _NONE: Final = "--controller is missing"
 _NOTHING: Final = "the controller remembers nothing of this pod"
 
 
-async def fetch_why(transport: Reads, asked: Controller | None, namespace: str, name: str) -> Why:
+async def fetch_why(
+    transport: Reads, asked: Controller | None, namespace: str, name: str, history_map: str = HISTORY_MAP
+) -> Why:
     """Return what happened to the pods of that name; a note says why the controller did not answer.
+
+    Args:
+        transport: reads the API.
+        asked: the controller; None: none is asked.
+        namespace: of the pods.
+        name: of the pods.
+        history_map: the ConfigMap in which the controller stores its history, NAMESPACE/NAME.
 
     Raises:
         ApiError: the pod cannot be read, which is asked for only if the controller remembers nothing.
@@ -45,7 +54,7 @@ async def fetch_why(transport: Reads, asked: Controller | None, namespace: str, 
                 return found
             reason = _NOTHING
     if reason != _NOTHING:
-        found = await stored_why(History(transport), namespace, name)
+        found = await stored_why(History(transport, history_map), namespace, name)
         if found.lives:
             return found
     return await why_of_api(transport, namespace, name, reason)

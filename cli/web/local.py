@@ -38,9 +38,7 @@ async def serve(transport: Transport, options: Web, announce: Callable[[str], No
     """
     namespace = options.namespace or transport.namespace or "default"
     sees = await what_is_seen(transport, namespace)
-    # Beside the settings, as deploy/ names both.
-    history_map = f"{options.settings_map.removesuffix('-settings')}-history"
-    feed = Feed(transport, await empty_holdings(transport, options.settings_map), sees, history_map)
+    feed = Feed(transport, await empty_holdings(transport, options.settings_map), sees, options.history_map)
     callers = WithKey(secrets.token_urlsafe(24), sees)
     page = Page(transport, feed, callers, options.settings_map)
     runner = web.AppRunner(page.app(), access_log=None, shutdown_timeout=1.0, handler_cancellation=True)

@@ -274,13 +274,16 @@ async def test_the_history_of_a_pod_is_what_why_says(rig, capsys):
             assert (await page.get("/v1/history/pods/default/none")).status == 404
 
 
-async def test_with_settings_of_another_name_the_record_is_the_one_beside_them(rig):
+async def test_with_settings_of_another_name_the_record_is_the_one_beside_them(rig, capsys):
+    settings_map = "cardshare-system/shares-settings"
     async with cluster(rig) as (world, kubeconfig):
         await store(world, "shares-history", at=int(time.time()) // 60)
-        async with served(kubeconfig, settings_map="cardshare-system/shares-settings") as page:
+        async with served(kubeconfig, settings_map=settings_map) as page:
             shown = await page.get("/v1/history/pods/default/old")
             assert shown.status == 200
             assert (await shown.json())["source"] == "controller"
+        assert await cards(kubeconfig, "why", "old", "-o", "json", "--settings-map", settings_map) == 0
+        assert json.loads(capsys.readouterr().out)["source"] == "controller"
 
 
 async def test_the_last_day_is_that_of_the_record_or_it_is_said_that_it_cannot_be_read(rig):

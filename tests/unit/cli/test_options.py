@@ -24,6 +24,12 @@ from core.port.cards import CardWish
 from runtime.check import Check
 
 
+def test_every_command_that_reads_an_installations_objects_takes_the_name_of_its_settings():
+    """Except doctor, which has -n and --name, and shadow, which asks only a controller."""
+    reads = {name for name, flags in FLAGS.items() if "kubeconfig" in flags} - {"doctor", "shadow"}
+    assert {name for name, flags in FLAGS.items() if "settings_map" in flags} == reads
+
+
 def test_get_takes_nodes_and_a_kubeconfig():
     assert parse(["get", "a", "b", "--kubeconfig", "f", "--context", "c"], {}) == Get(
         nodes=("a", "b"), kubeconfig="f", context="c"
