@@ -96,7 +96,7 @@ def bound_pod(number: int, nodes: int) -> dict[str, Any]:
         keys.TIME: str(2**64 - 1),
         keys.IDS: f"{staging.card_ids(at)[card]},NVIDIA,{_SHARE_MIB},10:",
         keys.TO_ALLOCATE: "",
-        keys.BIND_PHASE: keys.SUCCESS,
+        keys.BIND_PHASE: "success",
         keys.BIND_TIME: "1700000000",
     }
     return pod

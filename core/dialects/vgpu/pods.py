@@ -441,8 +441,9 @@ def confusable(request: Request) -> frozenset[Hashable]:
 def in_flight(pod: Pod, tables: Tables) -> InFlight | None:
     """*pod* as the plugin sees it: a candidate while its annotations name a node and devices are left.
 
-    A pod that has started or was served is done; what it has left, another pod could be given, so it is cleared. One
-    that is deleted before keeps what it has left until it is gone: kubelet may be asking for it just now.
+    A pod that has started is done; what it has left, another pod could be given, so it is cleared. One that is deleted
+    before keeps what it has left until it is gone: kubelet may be asking for it just now. So does one that is called
+    served: the plugin writes that by the pod's name, and may mean a pod of that name that was removed by force.
     """
     node = pod.annotations.get(keys.NODE, "")
     if not node:
@@ -458,7 +459,7 @@ def in_flight(pod: Pod, tables: Tables) -> InFlight | None:
     phase = pod.annotations.get(keys.BIND_PHASE, "")
     if unread or phase == keys.FAILED or pod.finished:
         return InFlight(pod=pod.uid, progress=Progress.FAILED, confusable=marks, cleanup=cleanup, node=node)
-    if phase == keys.SUCCESS or pod.started or not marks:
+    if pod.started or not marks:
         return InFlight(pod=pod.uid, progress=Progress.DONE, confusable=frozenset(), cleanup=cleanup, node=node)
     left_over = None if pod.node_name else cleanup
     return InFlight(pod=pod.uid, progress=Progress.WAITING, confusable=marks, cleanup=left_over, node=node)

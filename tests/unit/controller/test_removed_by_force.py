@@ -2,6 +2,8 @@
 
 import pytest
 
+from controller.actions import Clear
+from core.model import PodUid
 from core.waiting import Cause
 from tests.support.worlds.telling import running
 from tests.support.worlds.world import World, node, pod
@@ -121,6 +123,27 @@ def test_a_pod_that_was_served_and_has_not_started_keeps_them_too():
     world.gone("p")
     assert places(world) == []
     world.now_s += 5.6
+    assert places(world) == ["q"]
+
+
+def test_what_the_plugin_writes_for_it_by_its_name_does_not_make_the_next_pod_of_that_name_served():
+    """It is removed between the plugin's two writes, and made again at once, as a StatefulSet does."""
+    world = World(node("n1", cards=3, slots=1, memory=1000))
+    erased = {"volcano.sh/devices-to-allocate": ""}
+    world.adds(pod("p"))
+    (bind,) = world.binds()
+    shown = world.accepts(bind)
+    world.shows(shown, annotations={**shown.annotations, **erased})
+    world.gone("p", by_force=True)
+    world.adds(pod("p")._replace(uid=PodUid("uid-again")))
+    (bind,) = world.binds()
+    shown = world.accepts(bind)
+    late = {"volcano.sh/bind-phase": "success", "volcano.sh/vgpu-time": "18446744073709551615"}
+    shown = world.shows(shown, annotations={**shown.annotations, **late})
+    world.adds(pod("q"))
+    assert places(world) == []
+    assert world.actions(Clear) == []
+    world.shows(shown, annotations={**shown.annotations, **erased})
     assert places(world) == ["q"]
 
 

@@ -349,7 +349,7 @@ def waiting(left: str = "GPU-v0,NVIDIA,1,0:GPU-v1,NVIDIA,1,0:", phase: str = "al
         pytest.param(waiting(), Progress.WAITING, True, False, id="bound"),
         pytest.param(waiting(node_name=""), Progress.WAITING, True, True, id="not bound"),
         pytest.param(waiting(left=""), Progress.DONE, False, False, id="nothing left"),
-        pytest.param(waiting(phase="success"), Progress.DONE, False, True, id="served, with rests"),
+        pytest.param(waiting(phase="success"), Progress.WAITING, True, False, id="called served, by its name"),
         pytest.param(waiting(started=True), Progress.DONE, False, True, id="started, with rests"),
         pytest.param(waiting(phase="failed"), Progress.FAILED, True, True, id="the plugin refused it"),
         pytest.param(waiting(deleting=True), Progress.WAITING, True, False, id="being deleted while it is admitted"),
