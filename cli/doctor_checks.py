@@ -18,6 +18,7 @@ from core.inventory import Inventory, at_its_best
 from core.ledger import Ledger
 from core.model import Node, NodeName, Phase, Pod, Requirement
 from core.port.refusals import Violation
+from core.port.spec import MIG_MANAGER
 from core.settings import DialectName, Settings, Tables, is_named, plugin_remedy
 from core.units import counted
 from core.view.cards import switched_off
@@ -55,6 +56,12 @@ _AS_MUCH: Final = (
 _ONE_PLUGIN: Final = (
     "check again after a minute; then start HAMi's plugin there, or leave the node to NVIDIA's: "
     "kubectl label node {0} gpu- && kubectl annotate node {0} hami.io/node-nvidia-register-"
+)
+# It waits 5 minutes for each program, and keeps the label if one goes on. It tries again only when its own pod starts.
+# Source: NVIDIA/mig-parted v0.15.0, cmd/nvidia-mig-manager/main.go (`start`).
+_RECUT: Final = (
+    "wait some minutes; if the label stays, delete the pod there whose end the MIG manager's log awaits, and have it "
+    "try again: kubectl delete pod -A -l app=nvidia-mig-manager --field-selector spec.nodeName={0}"
 )
 _HAMI_DIALECT: Final = DialectName("hami")
 _MAY_BIND: Final = (
@@ -301,8 +308,10 @@ def _cards(facts: Facts) -> Iterator[Finding]:
             remedy = "delete pods that kubectl cards get shows on it, until it holds no more than it has"
             yield _finding("CS613", node, f"card {over} holds more than it has", remedy)
         remedy = f"delete what kubectl cards get {name} names, or wait until that ends"
+        recut = MIG_MANAGER.why(state.facts.labels)
         for dialect, why in state.closed.items():
-            yield _finding("CS614", node, f"takes no new pods of {dialect}: {why}", remedy)
+            told = f"takes no new pods of {dialect}: {why}"
+            yield _finding("CS614", node, told, _RECUT.format(name) if why == recut else remedy)
         for holding in facts.ledger.holders(name).values():
             if holding.unclear:
                 yield _finding("CS614", node, f"takes no new pods on some cards: {holding.unclear}", remedy)

@@ -576,7 +576,7 @@ class Ledger:
         shut: Closed = {
             one.name: why
             for one in self.catalog.specs
-            if one.pausing is not None and offers.get(one.name) and (why := one.pausing.why(node))
+            if one.pausing is not None and offers.get(one.name) and (why := one.pausing.why(node.labels))
         }
         if node.unserved:
             left = [

@@ -100,9 +100,9 @@ class Pausing(NamedTuple):
     values: frozenset[str]
     who: str
 
-    def why(self, node: Node) -> str:
-        """Return why *node* takes no new pods for now although it offers cards, "" if it does."""
-        value = node.labels.get(self.label, "")
+    def why(self, labels: Mapping[str, str]) -> str:
+        """Return why a node with *labels* takes no new pods for now although it offers cards, "" if it does."""
+        value = labels.get(self.label, "")
         return f"{self.who} of the node: label {self.label}={value}" if value in self.values else ""
 
 

@@ -291,6 +291,16 @@ def test_a_card_that_shrank_under_its_pod_is_a_problem_and_one_whose_pod_cannot_
     assert {one.code for one in examine(facts(bound=(unknown,))).findings} == {"CS614"}
 
 
+def test_a_node_that_the_mig_manager_has_left_pending_gets_the_command_that_makes_it_try_again():
+    recut = replace(node(), labels={"nvidia.com/mig.config.state": "pending"})
+    unknown = pod(limits=T4, node_name="b")
+    found = examine(facts(nodes=(recut, node("b")), bound=(unknown,))).findings
+    remedies = {one.subject: one.remedy for one in found if one.code == "CS614"}
+    command = "kubectl delete pod -A -l app=nvidia-mig-manager --field-selector spec.nodeName=t4-a"
+    assert remedies["node t4-a"].endswith(f": {command}")
+    assert "mig" not in remedies["node b"]
+
+
 @pytest.mark.parametrize(
     "harmless",
     [
