@@ -47,6 +47,7 @@ CARDS = {"volcano.sh/vgpu-number": "1", "volcano.sh/vgpu-memory": "1000"}
 PAIRS = ("webhook-tls", "controller-tls")
 SECRETS = ("ca", *PAIRS)
 OF_CERT_MANAGER = ("cert-manager-ca", *PAIRS)
+CONTROLLER = f"system:serviceaccount:{NAMESPACE}:cardshare-controller"
 POD = {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "i", "resources": {"limits": CARDS}}]}}
 
 
@@ -254,6 +255,22 @@ async def test_a_second_installation_is_refused_with_the_name_of_the_first_which
     await helm("install", "cardshare", chart, "-n", "second")
     await helm("uninstall", "cardshare", "-n", "second")
     for name in ("first", "second"):
+        await helm.admin.delete(f"/api/v1/namespaces/{name}")
+
+
+async def test_a_second_installation_is_refused_with_the_account_of_the_first_if_kubectl_made_that(helm):
+    policies = str(ROOT / "deploy/base/policy.yaml")
+    for name in (NAMESPACE, "second"):
+        await helm.admin.create("/api/v1/namespaces", {"metadata": {"name": name}})
+    await kubectl(helm.api, "apply", "-f", policies)
+    for words in (("cardshare", "-n", "second"), ("cardshare", "-n", NAMESPACE, "--set", "name=other")):
+        said = await helm("install", *words[:1], str(CHART), *words[1:], "--take-ownership", fails=True)
+        assert f"already installed, not by helm, with the controller's account {CONTROLLER}, and a cluster has one" in said
+    # The same one: helm says that it is somebody else's, and may be told to take it over.
+    assert "invalid ownership metadata" in await helm("install", "cardshare", str(CHART), "-n", NAMESPACE, fails=True)
+    await helm("install", "cardshare", str(CHART), "-n", NAMESPACE, "--take-ownership")
+    await helm("uninstall", "cardshare", "-n", NAMESPACE)
+    for name in (NAMESPACE, "second"):
         await helm.admin.delete(f"/api/v1/namespaces/{name}")
 
 
