@@ -11,7 +11,7 @@ from controller.deciding.queue import Requeue, SchedulingQueue
 from controller.deciding.score import NodeSearch
 from controller.grouping.budgets import Budgets, Spender, spender_of
 from controller.grouping.groups import Groups
-from controller.handing_over.collision import NO_COLLISION, CollisionKey
+from controller.handing_over.collision import NO_COLLISION, CollisionKey, shared
 from controller.handing_over.handoff import HandOff
 from controller.metrics import Metrics
 from core import model
@@ -475,7 +475,7 @@ class ClusterState:
         if shape.dialect is None:
             return NO_COLLISION
         marks = self.ledger.catalog.dialects[shape.dialect].confusable(shape.request)
-        return CollisionKey(shape.dialect, marks, shape.taken)
+        return shared(CollisionKey(shape.dialect, marks, frozenset(shape.taken)))
 
     def _line_of(self, pod: Pod) -> str:
         return self.queue_order.of(pod)

@@ -149,9 +149,10 @@ class PluginGate:
         """Let a member of a gang leave a long line for an idle node, which a policy that packs would spare."""
         if entry.stage is not Stage.TURN or entry.placement is None or entry.shape is None:
             return
-        left_s = self._cluster.handoff.wait_s(entry.placement.node, self._cluster.collision_key(entry.shape), now_s)
+        keys = self._cluster.collision_key(entry.shape)
+        left_s = self._cluster.handoff.wait_s(entry.placement.node, keys, now_s)
         if left_s > SHORT_S:
-            self._try_elsewhere(Impatient(entry.pod.uid, 0.0, left_s), now_s)
+            self._try_elsewhere(Impatient(entry.pod.uid, keys, 0.0, left_s), now_s)
 
     def _try_elsewhere(self, one: Impatient, now_s: float) -> None:
         """Move a pod that waits too long to the next best node with a shorter line, if any."""
@@ -165,8 +166,7 @@ class PluginGate:
         entry = self._cluster.queue.get(one.uid)
         if entry is None or entry.placement is None or entry.shape is None:
             return
-        keys = self._cluster.collision_key(entry.shape)
-        node = entry.placement.node
+        keys, node = one.keys, entry.placement.node
         self._cluster.handoff.long_lines.add(node, keys, SHORT_S)
         if self._cluster.gangs.is_near_others(entry.pod):
             # The next best node may be in another domain than those of the others.
@@ -202,13 +202,13 @@ class PluginGate:
 
     def _tell(self, uid: PodUid, now_s: float) -> None:
         """Report why a pod waits, if it has waited long or its node is closed."""
-        entry = self._cluster.queue.get(uid)
-        if entry is None or entry.stage is not Stage.TURN or entry.placement is None or entry.shape is None:
+        entry, keys = self._cluster.queue.get(uid), self._cluster.handoff.keys_in_line(uid)
+        if entry is None or entry.stage is not Stage.TURN or entry.placement is None or keys is None:
             return
         is_late = entry.turn_s is not None and now_s >= entry.turn_s + _TELL_TURN_S
         if not (is_late or self._cluster.handoff.closes_some):
             return
-        node, keys = entry.placement.node, self._cluster.collision_key(entry.shape)
+        node = entry.placement.node
         why = self._cluster.handoff.why_closed(node, keys)
         if not (is_late or why):
             return

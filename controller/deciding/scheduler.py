@@ -494,10 +494,10 @@ class Scheduler:
         now_s, rests = self.cluster.clock(), self.cluster.handoff.cooldown
         if pod.started and pod.uid not in self._started:
             self._started.add(pod.uid)
-            rests.served(pod, holding.dialect, holding.amounts, now_s)
+            rests.served(pod, holding.dialect, frozenset(holding.amounts), now_s)
         elif pod.phase is Phase.FAILED and turned_away(pod, self.cluster.ledger.resources_of(holding.dialect)):
             self.cluster.metrics.turned_away.labels(holding.dialect).inc()
-            self._tell_rest(pod, rests.failed(pod, holding.dialect, holding.amounts, now_s))
+            self._tell_rest(pod, rests.failed(pod, holding.dialect, frozenset(holding.amounts), now_s))
 
     def _tell_rest(self, pod: Pod, rest_s: float) -> None:
         if rest_s:

@@ -9,9 +9,9 @@ from enum import StrEnum
 from operator import attrgetter
 from typing import Final, NamedTuple
 
-from controller.handing_over.collision import CollisionKey
+from controller.handing_over.collision import CollisionKey, Taken
 from core.catalog import Catalog
-from core.model import Amounts, NodeName, Pod, PodUid
+from core.model import NodeName, Pod, PodUid
 from core.settings import DialectName
 
 FIRST_S: Final = 5.0
@@ -40,8 +40,8 @@ _NEVER: Final = float("inf")
 
 _Key = tuple[NodeName, DialectName]
 # A node rests only for pods that take these amounts of it; `_WHATEVER`: for all of the dialect.
-_RestKey = tuple[NodeName, DialectName, Amounts]
-_WHATEVER: Final[Amounts] = ()
+_RestKey = tuple[NodeName, DialectName, Taken]
+_WHATEVER: Final[Taken] = frozenset()
 
 
 class RestCause(StrEnum):
@@ -94,7 +94,7 @@ class NodeCooldown:
 
     # ------------------------------------------------------------------ what happens
 
-    def failed(self, pod: Pod, dialect: DialectName, taken: Amounts, now_s: float) -> float:
+    def failed(self, pod: Pod, dialect: DialectName, taken: Taken, now_s: float) -> float:
         """Let a node rest because its kubelet rejected *pod*; return for how long, 0 if it rests already.
 
         taken: what *pod* has taken of the node.
@@ -126,7 +126,7 @@ class NodeCooldown:
         self.rests[key] = _Rest(cause, now_s + rest_s, times, told)
         return rest_s
 
-    def served(self, pod: Pod, dialect: DialectName, taken: Amounts, now_s: float) -> None:
+    def served(self, pod: Pod, dialect: DialectName, taken: Taken, now_s: float) -> None:
         """Forget earlier failures, because *pod*, which takes *taken* of its node, has started there after the rest."""
         node = NodeName(pod.node_name)
         for key in ((node, dialect, _WHATEVER), (node, dialect, taken)):

@@ -7,10 +7,11 @@ Source: protocol reference, nvidia 2.9, 5.2 (P1, P20), 7.2.
 
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final, NamedTuple
 
 from core.constraints.constraint import NodeSet
-from core.model import Amounts, NodeName, Pod, PodUid
+from core.model import NodeName, Pod, PodUid
 from core.port.handoff import LockMark
 from core.settings import DialectName
 
@@ -27,6 +28,10 @@ PASSED_HANDOFFS: Final = 2.0
 RELEASE_S: Final = 6.0
 
 
+# Amounts as a set, which computes its hash only once: keys are looked up for each pod of a line, again and again.
+Taken = frozenset[tuple[str, int]]
+
+
 class CollisionKey(NamedTuple):
     """By what the plugin of *dialect* knows a pod: two pods with a common mark are never in flight together.
 
@@ -36,11 +41,17 @@ class CollisionKey(NamedTuple):
 
     dialect: DialectName | None
     marks: frozenset[Hashable]
-    taken: Amounts = ()
+    taken: Taken = frozenset()
 
 
 # Of a pod without cards: no plugin serves it.
 NO_COLLISION: Final = CollisionKey(None, frozenset())
+
+
+@lru_cache(maxsize=1 << 10)
+def shared(keys: CollisionKey) -> CollisionKey:
+    """Return one object for all equal keys, because they are compared at each of those look-ups."""
+    return keys
 
 
 class Collisions:

@@ -85,9 +85,10 @@ class _Node:
 
 
 class Impatient(NamedTuple):
-    """A pod in a line that has waited *waited_s* and is expected to wait *left_s* more there."""
+    """A pod in a line, with its keys, that has waited *waited_s* and is expected to wait *left_s* more there."""
 
     uid: PodUid
+    keys: CollisionKey
     waited_s: float
     left_s: float
 
@@ -450,12 +451,12 @@ class HandOff:
                 waiting = line[uid]
                 waited_s = now_s - waiting.since_s
                 if packs and waited_s + left_s > max(self.settings.turn_wait_max_s, SHORT_S):
-                    late.append((waiting.looked_s, Impatient(uid, waited_s, left_s)))
+                    late.append((waiting.looked_s, Impatient(uid, waiting.keys, waited_s, left_s)))
                 elif waiting.looked_s <= looked:
                     if left_s <= SHORT_S:
                         waiting.looked_s = now_s
                     else:
-                        soon.append((waiting.looked_s, Impatient(uid, waited_s, left_s)))
+                        soon.append((waiting.looked_s, Impatient(uid, waiting.keys, waited_s, left_s)))
         # The pods that were tried longest ago come first, so that all are tried in turn.
         found = [one for _, one in nsmallest(_IMPATIENT_AT_ONCE, soon, key=itemgetter(0))]
         found += [one for _, one in sorted(late)[:_LATE_AT_ONCE]]
@@ -525,6 +526,11 @@ class HandOff:
     def waiting(self) -> int:
         """The number of pods that wait their turn."""
         return len(self._line_of)
+
+    def keys_in_line(self, uid: PodUid) -> CollisionKey | None:
+        """Return the keys of *uid*, which waits its turn; None if it is in no line."""
+        node = self._line_of.get(uid)
+        return self._nodes[node].line[uid].keys if node is not None else None
 
     def in_line(self) -> list[PodUid]:
         """Return the pods that wait their turn, on any node."""
