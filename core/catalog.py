@@ -3,7 +3,7 @@
 Only this module knows which dialects exist; add a new one to `_ALL`.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
@@ -58,7 +58,8 @@ class Words(NamedTuple):
     of shares, which are never compared with a node's allocatable. budgeted: those that a namespace's quota can limit in
     HAMi's spelling. units: the MiB of a unit, by resource for memory; quantities: of those that containers may write as
     bytes.
-    concerned: by annotation or resource, the dialects that a pod with it concerns; begun: by how it begins.
+    concerned: by annotation or resource, the dialects that a pod with it concerns; begun: by how it begins;
+    beginnings: all of these.
     """
 
     tables: Tables
@@ -73,6 +74,7 @@ class Words(NamedTuple):
     quantities: Mapping[str, int]
     concerned: Mapping[str, tuple[DialectName, ...]]
     begun: Mapping[str, tuple[DialectName, ...]]
+    beginnings: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +137,8 @@ class Catalog:
             sellers = _by_word((name, one.resources) for name, one in names.items())
             concerned = _by_word((name, one.resources | one.assignment_keys) for name, one in names.items())
             begun = _by_word((name, one.beginnings) for name, one in names.items())
+            for start, more in begun.items():
+                concerned |= {word: (*some, *more) for word, some in concerned.items() if word.startswith(start)}
             resources = frozenset(sellers)
             usual = _union(dialect.names(Tables()).resources for dialect in self.dialects.values())
             lost = {
@@ -163,6 +167,7 @@ class Catalog:
                     quantities=in_bytes,
                     concerned=concerned,
                     begun=begun,
+                    beginnings=tuple(begun),
                 )
             ]
         return self._words[0]
@@ -190,16 +195,24 @@ class Catalog:
         In all others it holds nothing once it is bound, and their plugins never serve it.
         """
         words = self.words(tables)
-        begun = tuple(words.begun)
+        concerned, beginnings = words.concerned, words.beginnings
+        # Users write any number of annotations.
+        known = concerned.keys() & pod.annotations.keys()
+        begun = [word for word in pod.annotations if word.startswith(beginnings)]
+        for amounts in _amounts_of(pod):
+            for word in amounts:
+                if word in concerned:
+                    known.add(word)
+                elif word.startswith(beginnings):
+                    begun.append(word)
         found: set[DialectName] = set()
-        for named in _named_by(pod):
-            # Users write any number of annotations.
-            for word in words.concerned.keys() & named.keys():
-                found.update(words.concerned[word])
-            if some := [word for word in named if word.startswith(begun)]:
-                for start, names in words.begun.items():
-                    if any(word.startswith(start) for word in some):
-                        found.update(names)
+        for word in known:
+            for name in concerned[word]:
+                found.add(name)
+        if begun:
+            for start, names in words.begun.items():
+                if any(word.startswith(start) for word in begun):
+                    found.update(names)
         return [name for name in self.dialects if name in found] if len(found) > 1 else list(found)
 
     def assignment_keys(self, tables: Tables) -> frozenset[str]:
@@ -368,13 +381,13 @@ def _sold_in_shares(name: DialectName, other: DialectName, node: Node) -> Compla
     return Complaint(dialect=other, field=f"node {node.name}", problem=problem)
 
 
-def _named_by(pod: Pod) -> Iterator[Mapping[str, str]]:
-    """Yield the annotations of *pod*, and the resources of each container."""
-    yield pod.annotations
-    for one in (*pod.containers, *pod.init_containers):
-        yield one.limits
-        if one.requests is not one.limits:
-            yield one.requests
+def _amounts_of(pod: Pod) -> list[Mapping[str, str]]:
+    """Return the limits and the requests of each container of *pod*; those that are one object once."""
+    return [
+        amounts
+        for one in (*pod.containers, *pod.init_containers)
+        for amounts in ((one.limits,) if one.requests is one.limits else (one.limits, one.requests))
+    ]
 
 
 def _usual_names(spec: AnySpec, section: DeviceSection) -> frozenset[str]:
