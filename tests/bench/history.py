@@ -24,8 +24,7 @@ from core.history.pods import PodEvent, PodRecord, What
 from core.model import PodUid
 from core.wire.history import life_line, minute_line, pack, read_lives, read_minutes
 from tests.bench.results import Result
-from tests.property.test_history_minutes import finished
-from tests.support.worlds.world import World, node, pod
+from tests.support.worlds.world import World, finished, node, pod
 
 _PLACED: int = 2000
 _ROUNDS: int = 7

@@ -14,8 +14,8 @@ from core.units import time_text
 from core.wire.history import life_line, minute_line, pack, read_lives
 from sandbox.demo.product import NAMESPACE
 from tests.integration.test_explain import AUDIENCE, Asked, grant
-from tests.property.test_history_minutes import finished
 from tests.support.worlds.controller_rig import NODES, PODS, pod, share
+from tests.support.worlds.world import finished
 
 STORE = "cardshare-history"
 MINUTE = 28_000_000

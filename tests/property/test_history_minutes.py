@@ -14,6 +14,7 @@ from core.history.pods import EVENTS_MAX, Life, PodEvent, What
 from core.model import PodUid
 from core.view.history import day
 from core.wire.history import life_line, minute_line, pack, read_lives, read_minutes
+from tests.support.worlds.world import finished
 
 words = st.sampled_from(["", "a", "b", "c", "卡\n"])
 keys = st.builds(Key, st.sampled_from(["vgpu", "hami"]), words, words)
@@ -25,14 +26,6 @@ events = st.builds(PodEvent, st.sampled_from(What), times, times, times, times, 
 lives = st.builds(
     Life, st.uuids().map(lambda uid: PodUid(str(uid))), texts, st.lists(events, min_size=1, max_size=4).map(tuple)
 )
-
-
-def finished(steps):
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            return end.value
 
 
 def total(found):

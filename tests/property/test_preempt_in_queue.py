@@ -23,7 +23,7 @@ from tests.property.test_preemption import (
     room_for,
     search,
 )
-from tests.support.worlds.world import NUMBER, World, node, pod
+from tests.support.worlds.world import NUMBER, World, finished, node, pod
 
 # Groups 1 are of the unit's queue, groups 2 of another; of the pods without a group, those with an even number are.
 
@@ -59,14 +59,6 @@ class Queue:
         )
 
 
-def answer_of(steps):
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            return end.value
-
-
 @settings(max_examples=300, deadline=None)
 @given(clusters, budgets, st.tuples(st.integers(0, 8), st.integers(0, 3)), st.integers(1, 3), st.integers(0, 40))
 @example([(0, 0, 4, 0, 3, 0, 0, "a"), (1, 0, 4, 0, 3, 0, 0, "a"), (2, 0, 4, 0, 4, 0, 0, "b")], {}, (4, 0), 1, 8)
@@ -77,7 +69,7 @@ def test_no_more_leave_than_node_and_queue_need_and_nobody_in_vain(cluster, allo
     members = tuple(member(number, wanted) for number in range(many))
     unit = Unit(members=members, minimum=Minimum(members=many))
     within = queue.allowance(wanted[0])
-    answer = answer_of(victims_for(ledger, RULE, unit, crowd, priority=MINE, allowance=within))
+    answer = finished(victims_for(ledger, RULE, unit, crowd, priority=MINE, allowance=within))
     assert all(ledger.states[name] is state for name, state in states.items())
     asked = wanted[0] * many
     alone = search(ledger, unit, crowd)

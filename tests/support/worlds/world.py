@@ -1,7 +1,7 @@
 """The controller's scheduler without an outside: builds nodes and pods, answers its actions, and moves its clock."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Generator, Mapping, Sequence
+from typing import Any, TypeVar
 
 from controller.actions import Action, Announce, Bind, Clear, Fence, ReadPod, Touch
 from controller.deciding.lifecycle import Entry
@@ -17,6 +17,7 @@ from core.waiting import Wait
 
 NUMBER, MEMORY, CORES = "volcano.sh/vgpu-number", "volcano.sh/vgpu-memory", "volcano.sh/vgpu-cores"
 START_UNIX_S = 1_800_000_000
+_Answer = TypeVar("_Answer")
 
 
 def node(name: str, *, cards: int = 1, memory: int = 10_000, slots: int = 10, version: str = "1", **fields) -> Node:
@@ -51,6 +52,16 @@ def pod(name: str, *, memory: int = 1000, number: int = 1, limits: Mapping[str, 
 def on(name: str) -> NodeConstraints:
     """Constraints that only node *name* meets, if it carries the label."""
     return NodeConstraints(selector=(("name", name),))
+
+
+def finished(steps: Generator[object, None, _Answer]) -> _Answer:
+    """What *steps* return in the end."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            answer: _Answer = end.value
+            return answer
 
 
 # All that a test made, for the audit in its end.

@@ -20,7 +20,7 @@ from core.placing.decide import NodePolicy, Shape, decide, scan, shape_of, still
 from core.placing.gang import Member, Unit
 from core.placing.preemption import Crowd, Occupant, victims_for
 from core.settings import NodeWeights, Policy, Settings, Tables
-from tests.support.worlds.world import node, pod
+from tests.support.worlds.world import finished, node, pod
 
 WATTS = "example.com/watts"
 
@@ -112,14 +112,6 @@ class Cluster:
 
     def why(self, asking):
         return explain.sentence(explain.refused(self.ledger, self.shape(asking), RULE.cards))
-
-
-def finished(search):
-    while True:
-        try:
-            next(search)
-        except StopIteration as end:
-            return end.value
 
 
 def using(name, watts):
@@ -246,5 +238,6 @@ def test_pods_of_lower_priority_leave_for_it():
     asking = using("p", 60)
     unit = Unit(members=(Member(pod=asking, shape=cluster.shape(asking)),))
     crowd = Crowd({using("a", 60).uid: Occupant(priority=0)}, {})
-    search = victims_for(cluster.ledger.fork(), RULE, unit, crowd, priority=1)
-    assert finished(search).victims == (using("a", 60).uid,)
+    found = finished(victims_for(cluster.ledger.fork(), RULE, unit, crowd, priority=1))
+    assert found is not None
+    assert found.victims == (using("a", 60).uid,)

@@ -16,9 +16,8 @@ from core.units import time_text
 from core.wire.history import life_line, minute_line, pack
 from kube.errors import ApiForbiddenError, ApiThrottledError, ApiUnknownError
 from runtime.flags import ObjectName
-from tests.property.test_history_minutes import finished
 from tests.support.servers.fake_calls import FakeCalls
-from tests.support.worlds.world import World, node, pod
+from tests.support.worlds.world import World, finished, node, pod
 
 pytestmark = pytest.mark.looptime
 WHERE = ObjectName("cardshare-system", "cardshare-history")
