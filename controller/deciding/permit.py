@@ -202,7 +202,7 @@ class PluginGate:
 
     def _tell(self, uid: PodUid, now_s: float) -> None:
         """Report why a pod waits, if it has waited long or its node is closed."""
-        entry, keys = self._cluster.queue.get(uid), self._cluster.handoff.keys_in_line(uid)
+        entry, keys = self._cluster.queue.get(uid), self._cluster.handoff.keys_of(uid)
         if entry is None or entry.stage is not Stage.TURN or entry.placement is None or keys is None:
             return
         is_late = entry.turn_s is not None and now_s >= entry.turn_s + _TELL_TURN_S

@@ -527,7 +527,7 @@ class HandOff:
         """The number of pods that wait their turn."""
         return len(self._line_of)
 
-    def keys_in_line(self, uid: PodUid) -> CollisionKey | None:
+    def keys_of(self, uid: PodUid) -> CollisionKey | None:
         """Return the keys of *uid*, which waits its turn; None if it is in no line."""
         node = self._line_of.get(uid)
         return self._nodes[node].line[uid].keys if node is not None else None

@@ -265,7 +265,9 @@ async def test_a_second_installation_is_refused_with_the_account_of_the_first_if
     await kubectl(helm.api, "apply", "-f", policies)
     for words in (("cardshare", "-n", "second"), ("cardshare", "-n", NAMESPACE, "--set", "name=other")):
         said = await helm("install", *words[:1], str(CHART), *words[1:], "--take-ownership", fails=True)
-        assert f"already installed, not by helm, with the controller's account {CONTROLLER}, and a cluster has one" in said
+        assert (
+            f"already installed, not by helm, with the controller's account {CONTROLLER}, and a cluster has one" in said
+        )
     # The same one: helm says that it is somebody else's, and may be told to take it over.
     assert "invalid ownership metadata" in await helm("install", "cardshare", str(CHART), "-n", NAMESPACE, fails=True)
     await helm("install", "cardshare", str(CHART), "-n", NAMESPACE, "--take-ownership")
