@@ -518,21 +518,17 @@ class Watches:
                 found.append(reflector.state)
             elif not reflector.synced.is_set():
                 found.append(f"{name}: being listed")
-            elif self.age_s(name) > MAX_AGE_S:
-                found.append(f"stale: watch {name}: nothing came for {self.age_s(name):.0f} s; nothing is decided")
+            elif age_s(reflector) > MAX_AGE_S:
+                found.append(f"stale: watch {name}: nothing came for {age_s(reflector):.0f} s; nothing is decided")
         for name, reflector in self._documents.items():
             if not _is_forbidden(reflector) and (reflector.state or not reflector.synced.is_set()):
                 found.append(reflector.state or f"{name}: being listed")
         return found
 
-    def age_s(self, name: str) -> float:
-        """Return the seconds since *name* was last known to be complete; infinite before the first time."""
-        reflector = self.reflectors.get(name)
-        return age_s(reflector) if reflector is not None else float("inf")
-
     def is_current(self) -> bool:
         """Return whether the mirror is recent enough for decisions."""
-        return all(not self.reflectors[name].state and self.age_s(name) <= MAX_AGE_S for name in _WEIGHTY)
+        reflectors = [self.reflectors[name] for name in _WEIGHTY]
+        return all(not one.state and age_s(one) <= MAX_AGE_S for one in reflectors)
 
     async def catch_up(self, calls: Calls) -> None:
         """Wait until the scheduler knows all writes to pods that were made before this call."""

@@ -60,24 +60,18 @@ class Shape:
 
     def asking(self, request: Hashable) -> "Shape":
         """The same, but for what is asked of cards."""
+        return self._with(request, self.asked)
+
+    def beside(self, pods: Signatures) -> "Shape":
+        """The same, but for what it asks by constraints that read pods."""
+        return self if pods == self.asked.pods else self._with(self.request, self.asked._replace(pods=pods))
+
+    def _with(self, request: Hashable, asked: AskedConstraints) -> "Shape":
         return Shape(
             dialect=self.dialect,
             request=request,
             amounts=self.amounts,
-            asked=self.asked,
-            accounted=self.accounted,
-            overhead=self.overhead,
-        )
-
-    def beside(self, pods: Signatures) -> "Shape":
-        """The same, but for what it asks by constraints that read pods."""
-        if pods == self.asked.pods:
-            return self
-        return Shape(
-            dialect=self.dialect,
-            request=self.request,
-            amounts=self.amounts,
-            asked=self.asked._replace(pods=pods),
+            asked=asked,
             accounted=self.accounted,
             overhead=self.overhead,
         )
@@ -238,7 +232,7 @@ def judge(ledger: Ledger, shape: Shape, state: NodeState, policy: Policy) -> Pla
 def judged(
     ledger: Ledger, policy: NodePolicy, shape: Shape, state: NodeState, grounds: Grounds | None = None
 ) -> Placed[Any] | None:
-    """The same with the cards, and the score, that *policy* gives it there; *grounds*: what is remembered of nodes."""
+    """The same; under policy `pack`, the cards and the score by its tables. *grounds*: what is remembered of nodes."""
     placed = judge(ledger, shape, state, policy.cards)
     if placed is None or policy.tables is None:
         return placed
