@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import aiohttp
 import yaml
@@ -51,7 +51,7 @@ _DAYS: Final = 30
 _TOKEN_S: Final = 86_400
 _WITHIN_S: Final = 60.0
 _LOOK_EVERY_S: Final = 0.05
-_RELOADS: Final = re.compile(r'^cardshare_webhook_reloads_total\{what="configuration"\} (?P<count>\d+)', re.MULTILINE)
+_RELOADS: Final = r'^cardshare_webhook_{name}_total\{{what="configuration"\}} (\d+)'
 _KNOWN: Final = re.compile(r"^cardshare_webhook_inventory_known 1", re.MULTILINE)
 _LEADS: Final = re.compile(r"^cardshare_leading 1", re.MULTILINE)
 
@@ -261,11 +261,20 @@ async def _shows(metrics_url: str, wanted: re.Pattern[str], otherwise: str) -> N
         raise ProcessFailedError(f"{otherwise} after {_WITHIN_S:.0f} s: {metrics_url}") from e
 
 
-async def reloads(metrics_url: str) -> int:
-    """Return how often the webhook has reloaded its settings, from its metrics."""
+class Reloads(NamedTuple):
+    """How often the webhook has taken changed settings, and refused them."""
+
+    taken: int
+    refused: int
+
+
+async def reloads(metrics_url: str) -> Reloads:
+    """Return how often the webhook has read its settings again, from its metrics."""
     async with aiohttp.ClientSession() as session, session.get(metrics_url) as response:
-        found = _RELOADS.search(await response.text())
-    return int(found["count"]) if found else 0
+        text = await response.text()
+    names = ("reloads", "reload_failures")
+    found = [re.search(_RELOADS.format(name=name), text, re.MULTILINE) for name in names]
+    return Reloads(*(int(one[1]) if one else 0 for one in found))
 
 
 async def _start_controller(processes: Processes, kubeconfig: Path, options: tuple[str, ...]) -> tuple[Running, str]:

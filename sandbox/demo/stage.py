@@ -24,6 +24,7 @@ from sandbox.demo.product import (
     NAMESPACE,
     WEBHOOK_ACCOUNT,
     Product,
+    Reloads,
     apply,
     install,
     inventoried,
@@ -203,19 +204,19 @@ async def switched(
     if cluster.hami:
         documents += _hamis(cluster.hami)
         tell(f"ConfigMap {_HAMI_MAP} of HAMi: {', '.join(cluster.hami)}")
-    count = await _reloads(stage.product) if cluster.hami else None
+    before = await _reloads(stage.product) if cluster.hami else None
     # The rights come before their use, and are removed after it.
     await apply(stage.admin, documents)
-    await _reloaded(stage.product, count)
+    await _reloaded(stage.product, before)
     try:
         async with _edited(stage.product, cluster.settings):
             for key, value in cluster.settings.items():
                 tell(f"{_FILE}: {yaml.safe_dump({key: value}).strip()}")
             yield
     finally:
-        count = await _reloads(stage.product) if cluster.hami else None
+        before = await _reloads(stage.product) if cluster.hami else None
         await remove(stage.admin, documents)
-        await _reloaded(stage.product, count)
+        await _reloaded(stage.product, before)
 
 
 async def hami_stays(stage: Stage, sections: Mapping[str, Any]) -> None:
@@ -225,9 +226,9 @@ async def hami_stays(stage: Stage, sections: Mapping[str, Any]) -> None:
         ProcessFailedError: the webhook does not reload the settings.
     """
     if sections:
-        count = await _reloads(stage.product)
+        before = await _reloads(stage.product)
         await apply(stage.admin, _hamis(sections))
-        await _reloaded(stage.product, count)
+        await _reloaded(stage.product, before)
 
 
 @asynccontextmanager
@@ -264,30 +265,30 @@ async def _take(product: Product, texts: Mapping[Path, str]) -> None:
     Raises:
         ProcessFailedError: it does not reload them.
     """
-    count = await _reloads(product)
+    before = await _reloads(product)
     await _write(texts)
-    await _reloaded(product, count)
+    await _reloaded(product, before)
 
 
-async def _reloaded(product: Product, count: int | None) -> None:
-    """Wait until a running webhook has reloaded its settings since it had done so *count* times, and knows the cards.
+async def _reloaded(product: Product, before: Reloads | None) -> None:
+    """Wait until a running webhook has taken settings since it had done so as *before*, and knows the cards.
 
     Raises:
         ProcessFailedError: it does not reload them.
     """
-    if count is None:
+    if before is None:
         return
     end_s = time.monotonic() + _TAKEN_WITHIN_S
-    while await _reloads(product) == count:
-        if time.monotonic() > end_s:
+    while (now := await _reloads(product)) is not None and now.taken == before.taken:
+        if now.refused > before.refused or time.monotonic() > end_s:
             log = product.webhook.log_tail()
             raise ProcessFailedError(f"the webhook does not take the settings; its log ends with:\n{log}")
         await asyncio.sleep(_LOOK_EVERY_S)
     await inventoried(f"{product.webhook_url}/metrics")
 
 
-async def _reloads(product: Product) -> int | None:
-    """Return how often the webhook has reloaded its settings; None if it does not answer."""
+async def _reloads(product: Product) -> Reloads | None:
+    """Return how often the webhook has read its settings again; None if it does not answer."""
     try:
         return await reloads(f"{product.webhook_url}/metrics")
     except aiohttp.ClientError:

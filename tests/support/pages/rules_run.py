@@ -112,10 +112,10 @@ async def _stage(world: Rig) -> AsyncIterator[_Stage]:
 
 async def _configure(stage: _Stage, rule: Rule) -> None:
     """Put the texts of *rule* in force, and wait until the webhook has taken them and knows the cards again."""
-    before = await reloads(stage.metrics_url)
+    before = (await reloads(stage.metrics_url)).taken
     _put(stage.settings, rule.settings, rule.scheduler, devices_of(rule))
     async with asyncio.timeout(_WITHIN_S):
-        while await reloads(stage.metrics_url) == before:  # noqa: ASYNC110 (another process is polled)
+        while (await reloads(stage.metrics_url)).taken == before:  # noqa: ASYNC110 (another process is polled)
             await asyncio.sleep(0.1)
     await _inventoried(stage)
 

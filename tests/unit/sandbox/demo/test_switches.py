@@ -24,6 +24,8 @@ class Webhook:
     def __init__(self, path):
         self.path = path
         self.reloads = 0
+        self.refused = 0
+        self.tells_of_refusals = False
         self._settings = yaml.safe_load(SHIPPED)
 
     async def metrics(self, request):
@@ -32,7 +34,10 @@ class Webhook:
         if found != self._settings and found["policy"] != "nonsense":
             self._settings = found
             self.reloads += 1
+        if self.tells_of_refusals and found["policy"] == "nonsense":
+            self.refused = 1
         lines = f'cardshare_webhook_reloads_total{{what="configuration"}} {self.reloads}\n'
+        lines += f'cardshare_webhook_reload_failures_total{{what="configuration"}} {self.refused}\n'
         return web.Response(text=f"{lines}cardshare_webhook_inventory_known 1\n")
 
 
@@ -76,6 +81,15 @@ async def test_what_is_in_force_already_is_not_waited_for(tmp_path):
 async def test_settings_that_are_not_taken_are_named_with_what_the_webhook_says_and_put_back(tmp_path, monkeypatch):
     monkeypatch.setattr(stages, "_TAKEN_WITHIN_S", 0.2)
     async with stage_in(tmp_path) as (stage, webhook, _):
+        with pytest.raises(ProcessFailedError, match="found 'nonsense'"):
+            async with switched(stage, ClusterChanges(settings={"policy": "nonsense"})):
+                pytest.fail("nothing is played with settings that are not in force")
+        assert webhook.path.read_text() == SHIPPED
+
+
+async def test_settings_that_the_webhook_refuses_are_not_waited_for(tmp_path):
+    async with stage_in(tmp_path) as (stage, webhook, _), asyncio.timeout(20):
+        webhook.tells_of_refusals = True
         with pytest.raises(ProcessFailedError, match="found 'nonsense'"):
             async with switched(stage, ClusterChanges(settings={"policy": "nonsense"})):
                 pytest.fail("nothing is played with settings that are not in force")
