@@ -5,7 +5,7 @@ import gc
 import os
 import signal
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from functools import cache
 from pathlib import Path
 from threading import current_thread, main_thread
@@ -27,8 +27,9 @@ TESTS: Final = Path(__file__).parent
 SCENARIOS: Final = "tests/e2e/test_scenarios.py"
 # What files name whose tests ask for the server of e2e/ on which the product is installed.
 _NAMES_INSTALLED: Final = ("Installed", "shared_stage")
+_INSTALLED: Final = "e2e installed"
 # In this order where nothing else counts: what may take a minute is not begun last, while other processes have ended.
-# Half of the scenarios take one process half of the whole run.
+# A third of the scenarios takes one process half of the whole run.
 _LONGEST_FIRST: Final = ("node", SCENARIOS, "e2e", "browser", "integration", "property", "unit")
 # The cases that a test plays, by its name; a scenario plays them on a real API server too.
 CASES: Final = defaultdict[str, list[int]](list)
@@ -61,9 +62,9 @@ settings.load_profile("cardshare")
 class OneByOne(LoadScopeScheduling):  # type: ignore[misc]  # pytest-xdist tells no types
     """Hands tests to processes one by one; those that share a server or what a fixture of their file makes, to one.
 
-    The scenarios of e2e/ are two halves, each with a server of its own: as one they would outlast everything else, as
-    e2e/ would if its files that start servers of their own were not apart. What needs the product installed is apart
-    from the rest: its start takes 20 s of CPU, and while nobody asks it, it takes a fifteenth of a core.
+    The scenarios of e2e/ are three parts, each with a server of its own: as one or two they would outlast everything
+    else, as e2e/ would if its files that start servers of their own were not apart. What needs the product installed is
+    one part, apart from the rest: its start takes 20 s of CPU, and while nobody asks it, a fifteenth of a core.
 
     pytest-xdist's own groups are by a mark that is lost on the way from pytest 9.
     """
@@ -77,7 +78,7 @@ def scope_of(nodeid: str) -> str:
     file, _, test = nodeid.partition("::")
     if file == SCENARIOS:
         played = f"tests/integration/{test.partition('__')[0]}.py"
-        return f"scenarios {'installed' if _names_installed(played) else crc32(nodeid.encode()) % 2}"
+        return _INSTALLED if _names_installed(played) else f"scenarios {crc32(nodeid.encode()) % 3}"
     return _shared(file) or nodeid
 
 
@@ -96,7 +97,7 @@ def _shared(file: str) -> str:
     if room == "node" or "RealApi(" in text:
         return file
     if room == "e2e":
-        return "e2e installed" if _names_installed(file) else room
+        return _INSTALLED if _names_installed(file) else room
     if room == "browser":
         return room
     return file if 'scope="module"' in text else ""
@@ -113,6 +114,16 @@ def pytest_configure(config: pytest.Config) -> None:
     for arg in config.args:
         if not (config.invocation_params.dir / arg.partition("::")[0]).exists():
             raise pytest.UsageError(f"file or directory not found: {arg}")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Collect without the garbage collector: nearly all that is made stays, and each process makes it."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:

@@ -46,7 +46,7 @@ def test_asking_for_a_loop_outside_of_one_makes_none():
         ("tests/e2e/test_policies.py::test_a", "e2e"),
         ("tests/e2e/test_deploy.py::test_a", "e2e installed"),
         ("tests/e2e/test_tenants.py::test_a", "e2e installed"),
-        ("tests/e2e/test_scenarios.py::test_examples__a[one]", "scenarios installed"),
+        ("tests/e2e/test_scenarios.py::test_examples__a[one]", "e2e installed"),
         ("tests/browser/test_web_page.py::test_a", "browser"),
         ("tests/node/test_chart.py::test_a", "tests/node/test_chart.py"),
         ("tests/unit/test_walls.py::test_a", "tests/unit/test_walls.py"),
@@ -71,9 +71,9 @@ def test_a_case_is_found_by_its_number_wherever_it_is_played():
     assert found == {f"integration/test_fail_points::{played}", f"e2e/test_scenarios::fail_points__{played}"}
 
 
-def test_scenarios_are_played_on_two_servers():
+def test_scenarios_are_played_on_three_servers():
     scopes = {scope_of(f"tests/e2e/test_scenarios.py::test_gangs__{at}") for at in range(20)}
-    assert len(scopes) == 2
+    assert len(scopes) == 3
 
 
 @pytest.mark.parametrize(

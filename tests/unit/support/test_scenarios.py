@@ -50,4 +50,4 @@ def test_no_module_with_scenarios_has_marks_or_fixtures_that_a_replay_would_lack
 def test_scenarios_on_the_product_as_installed_are_apart_from_those_that_start_it():
     for name, test in replayed().items():
         shares = "shared_stage" in inspect.signature(test).parameters
-        assert (scope_of(f"{SCENARIOS}::{name}") == "scenarios installed") == shares, name
+        assert (scope_of(f"{SCENARIOS}::{name}") == "e2e installed") == shares, name
