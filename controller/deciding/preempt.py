@@ -3,125 +3,34 @@
 Off by default. Setting `preemption` enables it. Setting `reclaim` lets a queue that holds less than it deserves evict
 pods of queues that hold more.
 
-A pod that was refused for `preemption_delay_s` gets a search for victims, one pod at a time and in slices
-(`core.placing.preemption`), on a copy of the ledger. Before any eviction, the result is checked again on its nodes. A
-preemption ends when the pod is placed, when its gang cannot start with the capacity that becomes free, because it lost
-a member or its minimum was raised, when a victim may not be evicted, when all victims are gone and the pod still does
-not fit, or after `preemption_wait_s`. A pod that fits into capacity that an earlier preemption leaves over needs none
-of its own.
+A pod that was refused for `preemption_delay_s` gets a search for `victims`, one pod at a time and in slices, on a copy
+of the ledger. Before any eviction, the result is checked again on its nodes. A preemption ends when the pod is placed,
+when its gang cannot start with the capacity that becomes free, because it lost a member or its minimum was raised, when
+a victim may not be evicted, when all victims are gone and the pod still does not fit, or after `preemption_wait_s`. A
+pod that fits into capacity that an earlier preemption leaves over needs none of its own.
 """
 
-from collections import Counter
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Generator, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
 from controller.actions import Preempt, Target, Unnominate, target_of
 from controller.deciding.cluster import ClusterState
 from controller.deciding.lifecycle import Ask, Capped, Entry, Order, Stage
-from controller.deciding.reclaim import reclaim_for
 from controller.deciding.reserve import End, Nomination, Reservations
+from controller.deciding.victims import Leftovers, Question, VictimSearch, ended
 from controller.grouping.budgets import spender_of
-from core.constraints.quota import QUOTA, Account, Budget, taken
+from core.constraints.quota import QUOTA, Account
 from core.groups import is_leaving
-from core.ledger import Ledger, Placement
-from core.model import BEGUN, GroupKey, NodeName, Pod, PodUid, group_of
-from core.placing.decide import Shape, placed_on
-from core.placing.gang import Together, Unit
-from core.placing.preemption import (
-    LOOKED_AT_MAX,
-    SYSTEM_CRITICAL,
-    Crowd,
-    Eviction,
-    FoundOnNodes,
-    Occupant,
-    victims_for,
-)
-from core.placing.queues import Allowance, Reclaim
+from core.ledger import Ledger
+from core.model import BEGUN, GroupKey, NodeName, PodUid, group_of
+from core.placing.decide import Shape
+from core.placing.gang import Together
+from core.placing.preemption import SYSTEM_CRITICAL, Eviction
 from core.units import counted, listed
 from core.waiting import Cause, Wait
 
-# The maximum number of nodes that are tried for one pod, because nothing else is decided meanwhile.
-_LOOKED_AT_MAX: Final = 32
-# The maximum number of remembered pods that waited in vain.
-_VAIN_MAX: Final = 4096
-
-
-class Leftovers:
-    """Finds room for single pods on nodes that are being cleared for pods before them."""
-
-    def __init__(self, cluster: ClusterState, reservations: Reservations) -> None:
-        """Begin with nothing known."""
-        self._cluster: Final = cluster
-        self._reservations: Final = reservations
-        # Shapes and nodes where such a pod does not fit beside the pods for which others are evicted.
-        self._full: Final[set[tuple[Shape, NodeName]]] = set()
-        self._vain: Final[set[PodUid]] = set()
-
-    def place(self, ledger: Ledger, ask: Ask, entry: Entry, closed: Set[NodeName]) -> Placement | None:
-        """Return where *entry*, which asks *ask*, fits once all have left and been placed; not on *closed* nodes.
-
-        *ledger*, a fork, is as it was afterwards.
-        """
-        if not isinstance(ask, Shape) or entry.pod.uid in self._vain:
-            return None
-        rooms: dict[NodeName, list[Nomination]] = {}
-        for one in self._reservations.nominations:
-            for name in one.nodes:
-                rooms.setdefault(name, []).append(one)
-        kept = self._reservations.keeping_free.kept
-        out = closed | kept.nodes if kept is not None and kept.is_barred_to(entry) else closed
-        unknown = [name for name in rooms if name not in out and (ask, name) not in self._full]
-        for name in unknown[:_LOOKED_AT_MAX]:
-            those = rooms[name]
-            # Where more than one node is cleared, it is open which of the pods goes where.
-            if not all(len(one.nodes) == 1 and one.is_barred_to(entry) for one in those):
-                continue
-            placement = self._beside(ledger, name, those, entry.pod, ask)
-            if placement is not None:
-                return placement
-            self._full.add((ask, name))
-        return None
-
-    def forget(self, nodes: Set[NodeName]) -> None:
-        """Forget what is known of *nodes*, because a nomination on them ended."""
-        self._full.difference_update([one for one in self._full if one[1] in nodes])
-
-    def in_vain(self, uid: PodUid) -> None:
-        """Find no room any more for a pod that waited for what was left in vain: others may have to leave for it."""
-        if len(self._vain) >= _VAIN_MAX:
-            self._vain.clear()
-        self._vain.add(uid)
-
-    def _beside(
-        self, ledger: Ledger, name: NodeName, those: Iterable[Nomination], pod: Pod, shape: Shape
-    ) -> Placement | None:
-        if name not in ledger.states:
-            return None
-        with ledger.trial():
-            victims = {uid for one in those for uid in one.victims}
-            for uid in tuple(ledger.holders(name)):
-                if uid in victims or self._cluster.occupants.is_leaving(uid):
-                    ledger.release(uid)
-            for target in (target for one in those for target in one.nominated):
-                other = self._cluster.queue.get(target.uid)
-                if other is None or other.placement is not None:
-                    continue
-                placement = self._fits(ledger, name, other.pod, other.shape) if other.shape is not None else None
-                if placement is None:
-                    return None
-                ledger.reserve(placement)
-            return self._fits(ledger, name, pod, shape)
-
-    def _fits(self, ledger: Ledger, name: NodeName, pod: Pod, shape: Shape) -> Placement | None:
-        if not ledger.constraints.is_current(pod, shape.asked.pods):
-            shape = shape.beside(ledger.constraints.pods_of(pod))
-        return placed_on(ledger, self._cluster.search.policy, pod, shape, name)
-
-
 _NEVER: Final = float("inf")
-# Lower than every priority.
-_NO_PRIORITY: Final = -(1 << 63)
 # The order of a nomination by reclaim: victims of a higher priority must not take the capacity back.
 _BEFORE_ALL: Final = (1 - SYSTEM_CRITICAL, BEGUN, 0, 0)
 LOWER: Final = "of a lower priority"
@@ -148,17 +57,6 @@ _ASKING_MAX: Final = 8
 _LOOKED_FOR: Final = 256
 # How many asks are looked at in one step; a step takes a millisecond.
 _ASKS_AT_ONCE: Final = 64
-
-
-class Question(NamedTuple):
-    """A search for victims, which runs step by step, and the pods on nodes at its start.
-
-    takes_back: the pods that can only be victims because the unit's queue reclaims what it deserves.
-    """
-
-    steps: Generator[None, None, Eviction | None]
-    crowd: Crowd
-    takes_back: Set[PodUid] = frozenset()
 
 
 class _Alike(NamedTuple):
@@ -188,6 +86,7 @@ class Preempting:
 
     Attributes:
         trouble: why no pod is evicted although preemption is enabled, for operators, or "".
+        victim_search: the search for victims of one pod.
     """
 
     def __init__(self, cluster: ClusterState, reservations: Reservations) -> None:
@@ -197,18 +96,17 @@ class Preempting:
         self._reservations: Final = reservations
         self._nominations: Final = reservations.nominations
         self._leftovers: Final = Leftovers(cluster, reservations)
+        self.victim_search: Final = VictimSearch(cluster, reservations)
         self._search: _Search | None = None
         # Finds the next pod to search for, and how long this has taken so far.
         self._choice: Generator[None, None, tuple[Ask, Entry] | None] | None = None
         self._chosen_s = 0.0
-        self._known: Final = FoundOnNodes()
         self._looked_s = -_NEVER
         self._rests_until_s = -_NEVER
         # Whether the next search begins as soon as `_rests_until_s` has passed, because the last one has ended.
         self._goes_on = False
         # The earliest time of the next search for pods with the same victims.
         self._rests: dict[_Alike, float] = {}
-        self._skipped = 0
         # Waiting pods for whom a victim was not evicted, with that victim and the reason.
         self._denied: dict[PodUid, tuple[PodUid, str]] = {}
         # How many asks, and how often all of them, were looked at for other pods than the first.
@@ -342,12 +240,7 @@ class Preempting:
             return not isinstance(ask, Capped) and ask not in self._cluster.requeue.silent
         # Pods of its queue may leave a part of what the queue may hold.
         is_of_queue = isinstance(refusal.spender, GroupKey) and all(one.account.kind != QUOTA for one in refusal.over)
-        return is_of_queue and self._is_by_priority
-
-    @property
-    def _is_by_priority(self) -> bool:
-        """Whether pods of a lower priority are evicted; if neither setting is on, questions are answered as if so."""
-        return self._cluster.settings.preemption or not self._cluster.settings.reclaim
+        return is_of_queue and self.victim_search.is_by_priority
 
     def _rested_s(self, ask: Ask, entry: Entry, now_s: float, groups: Set[GroupKey]) -> float | None:
         """Return since when others may be evicted for *entry*; None if not now.
@@ -375,7 +268,9 @@ class Preempting:
         if self._joins(ledger, ask, entry, now_s):
             self._goes_on = True
         else:
-            self._search = _Search(ask=ask, uid=entry.pod.uid, question=self.question(entry, ledger=ledger))
+            self._search = _Search(
+                ask=ask, uid=entry.pod.uid, question=self.victim_search.question(entry, ledger=ledger)
+            )
 
     def _asks(self, entry: Entry) -> Ask | None:
         """Return what is decided with *entry* now; its group may have lost its minimum since it was refused."""
@@ -390,136 +285,10 @@ class Preempting:
         placement = self._leftovers.place(ledger, ask, entry, self._cluster.handoff.closed_nodes(now_s).keys())
         ended_s = self._cluster.clock()
         self._rests_until_s = max(self._rests_until_s, ended_s + _REST_PER_FOUND * (ended_s - started_s))
-        if placement is None or self._is_over(entry, [placement], self._cluster.occupants.leaving()):
+        if placement is None or self.victim_search.is_over(entry, [placement], self._cluster.occupants.leaving()):
             return False
         self._nominate(entry, Eviction((), (placement,)), frozenset(), now_s)
         return True
-
-    # ------------------------------------------------------------------ searching
-
-    def question(self, entry: Entry, *, again: Eviction | None = None, ledger: Ledger | None = None) -> Question:
-        """Return a search for the victims that *entry*, or its gang, needs now.
-
-        Args:
-            entry: the waiting pod.
-            again: an answer to check again: only on its nodes and, of the queue elsewhere, with its victims; None: any.
-            ledger: a fresh fork of the cluster's ledger, which must not change until the search ends.
-        """
-        unit = self._cluster.gangs.unit(entry)
-        out = self._reservations.barred_to(entry) | self._cluster.handoff.closed_nodes(self._cluster.clock()).keys()
-        if again is not None:
-            out |= self._cluster.ledger.states.keys() - {one.node for one in again.placements}
-        crowd, settings = self._cluster.occupants.crowd(), self._cluster.settings
-        reclaim = reclaim_for(self._cluster, unit, entry.line, crowd, self._nominations) if settings.reclaim else None
-        priority = self._lowest(unit, entry) if self._is_by_priority else _NO_PRIORITY
-        leaving = self._cluster.occupants.leaving()
-        among = crowd.occupants
-        if again is not None:
-            among = {uid: who for uid in again.victims if (who := among.get(uid)) is not None}
-        steps = victims_for(
-            ledger or self._cluster.ledger.fork(),
-            self._cluster.search.policy,
-            unit,
-            crowd,
-            priority=priority,
-            own=group_of(entry.pod),
-            reclaim=reclaim,
-            allowance=self._allowance(entry, among, priority, leaving),
-            passed_over=out,
-            skipped=self._skipped,
-            known=self._known if again is None else None,
-        )
-        takes_back = frozenset(
-            uid for uid in (reclaim.paths if reclaim is not None else ()) if crowd.occupants[uid].priority >= priority
-        )
-        return Question(self._within_limits(entry, steps, reclaim, takes_back, leaving), crowd, takes_back)
-
-    def _lowest(self, unit: Unit, entry: Entry) -> int:
-        """Return the lowest priority among the members of *unit*, which include *entry*."""
-        entries = (self._cluster.queue.get(one.pod.uid) for one in unit.members)
-        return min((one.standing.priority for one in entries if one is not None), default=entry.standing.priority)
-
-    def _within_limits(
-        self,
-        entry: Entry,
-        steps: Generator[None, None, Eviction | None],
-        reclaim: Reclaim | None,
-        takes_back: Set[PodUid],
-        leaving: frozenset[PodUid],
-    ) -> Generator[None, None, Eviction | None]:
-        """Run *steps*; return None instead of victims if *entry*, or its gang, would then hold more than it may.
-
-        That is so if its queue or namespace has too little left, with pods of earlier preemptions counted as placed; or
-        if pods of *takes_back* are victims, and its queue would then hold more than it deserves.
-        """
-        found = yield from steps
-        if found is None or not found.victims:
-            return found
-        if reclaim is not None and not takes_back.isdisjoint(found.victims):
-            asked = Counter[str]()
-            for amounts in self._taken(found.placements):
-                asked.update(amounts)
-            if not reclaim.is_due(asked):
-                return None
-        return None if self._is_over(entry, found.placements, leaving.union(found.victims)) else found
-
-    def _allowance(
-        self, entry: Entry, among: Mapping[PodUid, Occupant], priority: int, leaving: frozenset[PodUid]
-    ) -> Allowance | None:
-        """Return what the queue of *entry* may still hold once *leaving* have left; None if nothing limits it.
-
-        Of the queue, only pods of *among* are evicted.
-        """
-        key = group_of(entry.pod)
-        if key is None or all(one.kind == QUOTA for one in self._cluster.budgets.limits(key)):
-            return None
-        gone = leaving.union(*(one.victims for one in self._nominations))
-
-        def left(placements: Iterable[Placement], victims: Iterable[PodUid]) -> Mapping[str, int]:
-            budget, asked = self._budget(entry, leaving.union(victims)), Counter[str]()
-            for amounts in self._taken(placements):
-                asked.update(amounts)
-            found: dict[str, int] = {}
-            for (account, one), (rest, _) in budget.left.items() if budget is not None else ():
-                if account.kind != QUOTA and asked[one]:
-                    found[one] = min(found.get(one, rest - asked[one]), rest - asked[one])
-            return found
-
-        return Allowance(
-            mates=self._mates(key, among, priority) - gone,
-            amounts=self._cluster.budgets.held_by,
-            left=left,
-        )
-
-    def _mates(self, key: GroupKey, among: Mapping[PodUid, Occupant], priority: int) -> frozenset[PodUid]:
-        """Return those of the pods *among* in the queue of group *key* that may be evicted for *priority*."""
-        groups, line = self._cluster.groups, self._cluster.groups.queue_of(key)
-        found = [(uid, who.block) for uid, who in among.items() if who.priority < priority and not who.stays]
-        keys = {block for _, block in found if isinstance(block, GroupKey)}
-        mates = {key for key in keys if groups.queue_of(key) == line}
-        return frozenset(uid for uid, block in found if block in mates)
-
-    def _taken(self, placements: Iterable[Placement]) -> list[dict[str, int]]:
-        """Return what each of *placements* takes of its queue and namespace."""
-        queue, ledger = self._cluster.queue, self._cluster.ledger
-        pods = [(at, one.pod) for at in placements if (one := queue.get(at.pod)) is not None]
-        return [taken(ledger, pod, at.dialect, at.assignment) for at, pod in pods]
-
-    def _is_over(self, entry: Entry, placements: Iterable[Placement], victims: Iterable[PodUid]) -> bool:
-        """Return whether *placements* of *entry*, or its gang, exceed its limits once *victims* have left."""
-        left = self._budget(entry, victims)
-        return left is not None and any(left.spend(amounts) for amounts in self._taken(placements))
-
-    def _budget(self, entry: Entry, victims: Iterable[PodUid]) -> Budget | None:
-        """Return what *entry*, or its gang, may take once *victims* have left; None if nothing limits it.
-
-        The victims of earlier preemptions count as gone, and the pods before *entry* for whom these are as placed.
-        """
-        cluster, spender = self._cluster, spender_of(entry.pod)
-        if not cluster.budgets.limits(spender):
-            return None
-        leaving = set(victims).union(*(one.victims for one in self._nominations))
-        return cluster.budgets.budget(spender, without=leaving, beside=self._reservations.promised_before(entry))
 
     def _go_on(self, search: _Search) -> None:
         started_s = self._cluster.clock()
@@ -552,14 +321,13 @@ class Preempting:
         if answer is None:
             # Nodes with other preemptions were left out, so another search may succeed later.
             self._rests[who] = now_s + (_NO_NEED_S if len(self._nominations) else _NOBODY_S)
-            if len(self._cluster.ledger.states) > LOOKED_AT_MAX:
-                self._skipped += LOOKED_AT_MAX
+            self.victim_search.was_in_vain()
             return False
         question = search.question
         again: Eviction | None = answer
         if search.slices > 1 and answer.victims:
             # Between the slices others may have come and gone.
-            question = self.question(entry, again=answer)
+            question = self.victim_search.question(entry, again=answer)
             again = ended(question.steps)
         if again is None or not again.victims or again.violations > answer.violations:
             self._rests[who] = now_s + _NO_NEED_S
@@ -600,7 +368,7 @@ class Preempting:
             minimums=spec.minimums if spec is not None else (),
             cleared=cleared,
             spender=spender_of(entry.pod),
-            takes=dict(zip((pod.uid for pod, _ in nominated), self._taken(found.placements), strict=True)),
+            takes=dict(zip((pod.uid for pod, _ in nominated), self.victim_search.taken(found.placements), strict=True)),
             awaits=self._awaits(entry, found),
         )
         self._nominations.put(nomination)
@@ -611,7 +379,7 @@ class Preempting:
 
     def _awaits(self, entry: Entry, found: Eviction) -> tuple[PodUid, ...]:
         """Return the ending pods that must leave a part of the queue or namespace besides the victims; () if none."""
-        if not self._is_over(entry, found.placements, found.victims):
+        if not self.victim_search.is_over(entry, found.placements, found.victims):
             return ()
         budgets, leaving = self._cluster.budgets, self._cluster.occupants.leaving()
         shares = budgets.sharing(spender_of(entry.pod))
@@ -869,15 +637,6 @@ def _by_turn(one: _Turn) -> tuple[float, Order]:
 
 def _first(entries: Iterable[Entry]) -> Entry:
     return min(entries, key=lambda one: one.order)
-
-
-def ended(steps: Generator[None, None, Eviction | None]) -> Eviction | None:
-    """Run a search to its end, without a pause, and return its result; for searches on few nodes."""
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            return end.value  # type: ignore[no-any-return]  # typeshed knows no better
 
 
 def _are_evicted(many: int, whose: str) -> str:

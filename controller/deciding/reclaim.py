@@ -1,4 +1,4 @@
-"""Reclaim: from which pods a queue takes back what it deserves (setting `reclaim`). `preempt` chooses among them.
+"""Reclaim: from which pods a queue takes back what it deserves (setting `reclaim`). `victims` chooses among them.
 
 A queue may reclaim while it and the queues above it hold less than they deserve, with pods that leave counted as gone
 and pods that wait for evictions counted as placed.

@@ -72,7 +72,7 @@ async def would_leave(scheduler: Scheduler, entry: Entry) -> dict[str, Any]:
         return {}
     if scheduler.reservations.nominations.of(entry) is not None:
         return {}
-    question = preempting.question(entry)
+    question = preempting.victim_search.question(entry)
     found = await Work(time.monotonic).result(question.steps)
     if found is None or not found.victims or entry.wait is not wait:
         return {}
