@@ -2,6 +2,7 @@
 
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
+from functools import lru_cache
 from typing import Final
 
 from controller.actions import Action, Announce, Subject, Target, about_pod
@@ -11,7 +12,7 @@ from controller.deciding.queue import Requeue, SchedulingQueue
 from controller.deciding.score import NodeSearch
 from controller.grouping.budgets import Budgets, Spender, spender_of
 from controller.grouping.groups import Groups
-from controller.handing_over.collision import NO_COLLISION, CollisionKey, shared
+from controller.handing_over.collision import NO_COLLISION, CollisionKey
 from controller.handing_over.handoff import HandOff
 from controller.metrics import Metrics
 from core import model
@@ -37,6 +38,12 @@ _NEVER: Final = float("inf")
 
 # The sort key of a line: for each queue from the top of the tree down, its negated priority, share, age and name.
 Rank = tuple[tuple[int, float, int, str], ...]
+
+
+@lru_cache(maxsize=1 << 10)
+def _shared(keys: CollisionKey) -> CollisionKey:
+    """Return one object for all equal keys, because they are compared again and again while a line is long."""
+    return keys
 
 
 class QueueOrder:
@@ -475,7 +482,7 @@ class ClusterState:
         if shape.dialect is None:
             return NO_COLLISION
         marks = self.ledger.catalog.dialects[shape.dialect].confusable(shape.request)
-        return shared(CollisionKey(shape.dialect, marks, frozenset(shape.taken)))
+        return _shared(CollisionKey(shape.dialect, marks, frozenset(shape.taken)))
 
     def _line_of(self, pod: Pod) -> str:
         return self.queue_order.of(pod)

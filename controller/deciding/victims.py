@@ -9,8 +9,7 @@ from typing import Final, NamedTuple
 
 from controller.deciding.cluster import ClusterState
 from controller.deciding.lifecycle import Ask, Entry
-from controller.deciding.reclaim import reclaim_for
-from controller.deciding.reserve import Nomination, Reservations
+from controller.deciding.reserve import Nomination, Reservations, awaited
 from controller.grouping.budgets import spender_of
 from core.constraints.quota import QUOTA, Budget, taken
 from core.ledger import Ledger, Placement
@@ -18,7 +17,7 @@ from core.model import GroupKey, NodeName, Pod, PodUid, group_of
 from core.placing.decide import Shape, placed_on
 from core.placing.gang import Unit
 from core.placing.preemption import LOOKED_AT_MAX, Crowd, Eviction, FoundOnNodes, Occupant, victims_for
-from core.placing.queues import Allowance, Reclaim
+from core.placing.queues import Allowance, QueueTree, Reclaim
 
 # Lower than every priority.
 _NO_PRIORITY: Final = -(1 << 63)
@@ -26,6 +25,7 @@ _NO_PRIORITY: Final = -(1 << 63)
 _LOOKED_AT_MAX: Final = 32
 # The maximum number of remembered pods that waited in vain.
 _VAIN_MAX: Final = 4096
+_NOTHING: Final[Mapping[str, int]] = {}
 
 
 class Leftovers:
@@ -267,3 +267,93 @@ def ended(steps: Generator[None, None, Eviction | None]) -> Eviction | None:
             next(steps)
         except StopIteration as end:
             return end.value  # type: ignore[no-any-return]  # typeshed knows no better
+
+
+def reclaim_for(
+    cluster: ClusterState, unit: Unit, line: str, crowd: Crowd, nominations: Iterable[Nomination]
+) -> Reclaim | None:
+    """Return from which pods queue *line* may take back what it deserves for *unit*; None if from none.
+
+    It may while it and the queues above it hold less than they deserve, with pods that leave counted as gone and pods
+    that wait for evictions counted as placed.
+    """
+    order, budgets = cluster.queue_order, cluster.budgets
+    order.bring_up_to_date(cluster.clock())
+    tree, path = order.groups.tree, _path(order.groups.tree, line)
+    asked = Counter[str]()
+    for one in unit.wanted():
+        asked.update(taken(cluster.ledger, one.pod, None, None))
+    resources = frozenset(one for one, amount in asked.items() if amount and one in order.deserved(line))
+    changes = _changes(cluster, tree, crowd, nominations)
+
+    def held(name: str, resource: str) -> int:
+        return budgets.held(name).get(resource, 0) + changes[name, resource]
+
+    room: dict[str, dict[str, float]] = {}
+    for name in reversed(path):
+        left = {one: order.deserved(name).get(one, 0.0) - held(name, one) for one in resources}
+        if any(asked[one] > amount for one, amount in left.items()):
+            break
+        room[name] = left
+    if not resources or not room:
+        return None
+    below: dict[str, tuple[str, ...]] = {}
+    priorities: dict[str, tuple[int, ...]] = {}
+    paths: dict[PodUid, tuple[str, ...]] = {}
+    queues: dict[PodUid, tuple[int, ...]] = {}
+    for uid, who in crowd.occupants.items():
+        whose = budgets.queue_of(uid)
+        if whose is None or who.leaving or who.stays:
+            continue
+        if whose not in below:
+            theirs = _path(tree, whose)
+            below[whose] = _below(tree, path, theirs, len(path) - len(room))
+            if below[whose]:
+                priorities[whose] = tuple(tree.queues[name].priority for name in theirs)
+        if below[whose]:
+            paths[uid], queues[uid] = below[whose], priorities[whose]
+    names = {name for found in below.values() for name in found}
+    return Reclaim(
+        paths=paths,
+        queues=queues,
+        amounts=budgets.held_by,
+        resources=resources,
+        over={name: {one: held(name, one) - order.deserved(name).get(one, 0.0) for one in resources} for name in names},
+        spare={
+            name: {one: held(name, one) - amount for one, amount in tree.guaranteed.get(name, _NOTHING).items()}
+            for name in names
+        },
+        room=room,
+    )
+
+
+def _path(tree: QueueTree, line: str) -> tuple[str, ...]:
+    return tuple(tree.path(line)) or (line,)
+
+
+def _below(tree: QueueTree, own: tuple[str, ...], other: tuple[str, ...], shared_least: int) -> tuple[str, ...]:
+    """Return the queues on path *other* that *own* reclaims from; none if the two share too few queues."""
+    shared = 0
+    while shared < min(len(own), len(other)) and own[shared] == other[shared]:
+        shared += 1
+    if shared < shared_least or shared in (len(own), len(other)):
+        return ()
+    return other[shared:] if all(tree.queues[name].reclaimable for name in other[shared:]) else ()
+
+
+def _changes(
+    cluster: ClusterState, tree: QueueTree, crowd: Crowd, nominations: Iterable[Nomination]
+) -> Counter[tuple[str, str]]:
+    """Return the changes of what queues hold, once all leaving pods are gone and the pods that wait for them placed."""
+    found = Counter[tuple[str, str]]()
+    leaving = {uid for uid, who in crowd.occupants.items() if who.leaving}
+    for nomination in nominations:
+        leaving.update(nomination.victims)
+        for entry, amounts in awaited(cluster, nomination):
+            found.update({(name, one): more for name in _path(tree, entry.line) for one, more in amounts.items()})
+    for uid in leaving:
+        whose = cluster.budgets.queue_of(uid)
+        if whose is not None:
+            amounts = dict(cluster.budgets.held_by(uid))
+            found.subtract({(name, one): less for name in _path(tree, whose) for one, less in amounts.items()})
+    return found

@@ -7,7 +7,6 @@ Source: protocol reference, nvidia 2.9, 5.2 (P1, P20), 7.2.
 
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Final, NamedTuple
 
 from core.constraints.constraint import NodeSet
@@ -46,12 +45,6 @@ class CollisionKey(NamedTuple):
 
 # Of a pod without cards: no plugin serves it.
 NO_COLLISION: Final = CollisionKey(None, frozenset())
-
-
-@lru_cache(maxsize=1 << 10)
-def shared(keys: CollisionKey) -> CollisionKey:
-    """Return one object for all equal keys, because they are compared at each of those look-ups."""
-    return keys
 
 
 class Collisions:
