@@ -106,8 +106,8 @@ class Reclaims:
         self._past: list[Then] = []
         # What queues hold at the least, and at the most.
         self._held = self._most_held = Counter[tuple[str, str]]()
-        # One search ends in each decision at most.
-        self._latest: Preempt | None = None
+        # What was checked and is not sent yet.
+        self._checked: list[Preempt] = []
 
     def before(self) -> None:
         """Note what is so before the scheduler decides."""
@@ -119,10 +119,11 @@ class Reclaims:
 
     def after(self) -> None:
         """Check what the scheduler has just planned to take back."""
-        for action in [one for one in self._state.world.scheduler.cluster.actions if isinstance(one, Preempt)]:
-            if action.victims and action is not self._latest:
-                self._latest = action
+        unsent = [one for one in self._state.world.scheduler.cluster.actions if isinstance(one, Preempt)]
+        for action in unsent:
+            if action.victims and not any(action is one for one in self._checked):
                 self._look_at(action)
+        self._checked = unsent
 
     # ------------------------------------------------------------------ what must hold
 
