@@ -224,16 +224,14 @@ def victims_for(
     search = partial(
         _Search, ledger, policy, crowd, priority, own=own, skipped=skipped, looked_at_max=looked_at_max, known=known
     )
-    outsides = [passed_over | outside for outside in _outsides(ledger, unit)]
     # Those who fit once the pods that are ending have ended need no victims, even where these would be cheap.
-    is_one_of_many = len(wanted) > 1 or len(outsides) > 1
-    if is_one_of_many and any(one.leaving for one in crowd.occupants.values()):
-        for out in outsides:
-            found = yield from _found(ledger, partial(search, passed_over=out, only=_NO_PODS), unit)
+    if (len(wanted) > 1 or unit.is_bound) and any(one.leaving for one in crowd.occupants.values()):
+        for outside in _outsides(ledger, unit):
+            found = yield from _found(ledger, partial(search, passed_over=passed_over | outside, only=_NO_PODS), unit)
             if found is not None and (allowance is None or allowance.suffices(found.placements, ())):
                 return found
-    for out in outsides:
-        there = partial(search, passed_over=out)
+    for outside in _outsides(ledger, unit):
+        there = partial(search, passed_over=passed_over | outside)
         found = yield from _found(ledger, partial(there, reclaim=reclaim), unit)
         if found is None:
             continue
