@@ -204,13 +204,16 @@ class Gangs:
             path, policy = division.of(pod)
             if policy in within:
                 homes.setdefault(path[-1], (within[policy], set()))
-            if self._counts(pod, entry):
-                held[path] += 1
+            counts = self._counts(pod, entry)
+            # A victim holds its group where it is until its eviction is accepted.
+            if counts or (pod.node_name and self._is_victim(uid) and not (pod.finished or is_leaving(pod))):
                 placement = entry.placement if entry is not None else None
                 node = NodeName(pod.node_name) if pod.node_name or placement is None else placement.node
                 home.add(node)
                 if policy in within:
                     homes[path[-1]][1].add(node)
+            if counts:
+                held[path] += 1
             elif entry is not None and _may_go(entry):
                 waiting.append((entry, path))
             elif is_leaving(pod) or self._is_victim(uid):

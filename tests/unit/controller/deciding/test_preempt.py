@@ -1181,3 +1181,27 @@ def test_between_searches_nothing_is_due_while_disruption_budgets_are_unknown():
     found.scheduler.cluster.occupants.forget_budgets()
     found.passes(0.5)
     assert preempting.next_s() > found.now_s
+
+
+@pytest.mark.parametrize("ends", ["refused", "accepted"])
+def test_who_is_only_to_leave_still_holds_its_group_in_its_domain(ends):
+    found = world(
+        *(node(f"n{zone}", labels={"zone": zone, "name": f"n{zone}"}) for zone in "ab"), network_tiers=("zone",)
+    )
+    key, topology = GroupKey(GroupKind.VOLCANO, "default", "g"), NetworkTopology(hard=True, highest=1)
+    found.groups_are(GroupSpec(key=key, uid="u", min_member=1, network_topology=topology))
+    full(found, "g0", annotations={GROUP: "g"}, constraints=on("nb"))
+    full(found, "other", constraints=on("na"))
+    found.adds(pod("high", memory=MIB, priority=10, constraints=on("nb")))
+    waits(found)
+    assert asks(found) == {"high": ["g0"]}
+    found.adds(pod("g1", memory=MIB, annotations={GROUP: "g"}))
+    found.gone("other")
+    assert "g1" not in placed(found)
+    if ends == "refused":
+        found.scheduler.preempting.refused(evicting(found, "high"), PodUid("uid-g0"))
+        assert "g1" not in placed(found)
+    else:
+        found.scheduler.preempting.asked(evicting(found, "high"))
+        leaves(found, "g0")
+        assert "g1" in placed(found)
