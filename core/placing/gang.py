@@ -536,18 +536,21 @@ class _Attempt:
 
 
 def _orders(candidates: Finder, unit: Unit) -> Iterator[tuple[Sequence[Member], bool]]:
-    """Those of `orders`; where subgroups have domains of their own, the largest of these first, and full (`fill`), too.
+    """Those of `orders`; then the subgroups that lack least first, with which most of them start.
 
-    Of a subgroup that needs one member, that one could take a domain that has no room for the others.
+    Where subgroups have domains of their own, also those that lack most first, and the largest first, full (`fill`): of
+    a subgroup that needs one member, that one could take a domain that has no room for the others.
     """
     for order in orders(candidates, unit.members):
         yield order, False
-    if unit.inner:
-        tally, sizes = unit.tally(), Counter(one.subgroup for one in unit.members)
-        lacks = {one.parts: tally.whole(one.parts)[1] for one in unit.members}
-        order = sorted(unit.members, key=lambda one: lacks[one.parts], reverse=True)
+    tally = unit.tally()
+    lacks = {one.parts: tally.whole(one.parts)[1] for one in unit.members}
+    for most_first in (False, True) if unit.inner else (False,):
+        order = sorted(unit.members, key=lambda one: lacks[one.parts], reverse=most_first)
         if _runs(order) != _runs(unit.members):
             yield order, False
+    if unit.inner:
+        sizes = Counter(one.subgroup for one in unit.members)
         if any(one.subgroup and sizes[one.subgroup] > lacks[one.parts] for one in unit.members):
             yield sorted(unit.members, key=lambda one: sizes[one.subgroup], reverse=True), True
 

@@ -672,6 +672,21 @@ def test_the_domains_of_subgroups_are_found_once_however_many_domains_the_group_
     assert network.asked == 2 * count
 
 
+def test_a_group_starts_with_the_subgroup_that_lacks_least_if_there_is_no_room_for_the_first():
+    """Some of it are left of an earlier start."""
+    parts = [
+        SubGroups(name=role, selector=(Requirement(key="role", operator="In", values=(role,)),), keys=("part",), size=many)
+        for role, many in (("x", 2), ("y", 1))
+    ]
+    made = world(3, groups=[spec(1)])
+    made.adds(member("held", labels={"role": "x", "part": "2"}))
+    assert set(where(made)) == {"held"}
+    made.groups_are(spec(1, resource_version="2", sub_groups=tuple(replace(one, least=1) for one in parts)))
+    labels = [("x", "1"), ("x", "1"), ("x", "2"), ("y", "1")]
+    made.adds(*[member(f"g{at}", labels={"role": role, "part": part}) for at, (role, part) in enumerate(labels)])
+    assert set(where(made)) == {"held", "g2", "g3"}
+
+
 def test_a_subgroup_that_no_domain_takes_keeps_the_group_out():
     made = tiered([2], [1], [1], [1])
     made.groups_are(spec(4, sub_groups=(by_partition(2, 2, 1),)))
