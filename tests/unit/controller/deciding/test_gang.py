@@ -675,7 +675,9 @@ def test_the_domains_of_subgroups_are_found_once_however_many_domains_the_group_
 def test_a_group_starts_with_the_subgroup_that_lacks_least_if_there_is_no_room_for_the_first():
     """Some of it are left of an earlier start."""
     parts = [
-        SubGroups(name=role, selector=(Requirement(key="role", operator="In", values=(role,)),), keys=("part",), size=many)
+        SubGroups(
+            name=role, selector=(Requirement(key="role", operator="In", values=(role,)),), keys=("part",), size=many
+        )
         for role, many in (("x", 2), ("y", 1))
     ]
     made = world(3, groups=[spec(1)])
