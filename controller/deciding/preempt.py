@@ -23,7 +23,7 @@ from controller.grouping.budgets import spender_of
 from core.constraints.quota import QUOTA, Account
 from core.groups import is_leaving
 from core.ledger import Ledger
-from core.model import BEGUN, GroupKey, NodeName, PodUid, group_of
+from core.model import BEGUN, GroupKey, NodeName, Phase, Pod, PodUid, group_of
 from core.placing.decide import Shape
 from core.placing.gang import Together
 from core.placing.preemption import SYSTEM_CRITICAL, Eviction
@@ -346,12 +346,12 @@ class Preempting:
             if (one := self._cluster.queue.get(placement.pod)) is not None
         )
         by_priority = takes_back.isdisjoint(found.victims)
-        key, ledger = group_of(entry.pod) if isinstance(entry.parked, Together) else None, self._cluster.ledger
+        key = group_of(entry.pod) if isinstance(entry.parked, Together) else None
         nodes = frozenset(placement.node for placement in found.placements)
         cleared = frozenset(node for _, node in victims)
         if not victims:
             cleared = nodes & frozenset[NodeName]().union(*(one.cleared for one in self._nominations))
-        members = self._cluster.groups.members(key) if key is not None else ()
+        members = self._cluster.groups.members(key) if key is not None else {}
         spec = self._cluster.groups.spec(key) if key is not None else None
         nomination = Nomination(
             uid=entry.pod.uid,
@@ -364,7 +364,7 @@ class Preempting:
             asking=True,
             whose=LOWER if by_priority else OF_QUEUES,
             breaks_budgets=found.violations > 0,
-            placed=tuple(uid for uid in members if ledger.node_of(uid) is not None),
+            placed=tuple(uid for uid, pod in members.items() if self._counts(pod)),
             minimums=spec.minimums if spec is not None else (),
             cleared=cleared,
             spender=spender_of(entry.pod),
@@ -589,12 +589,17 @@ class Preempting:
         spec, members = self._cluster.groups.spec(key), self._cluster.groups.members(key)
         if spec is None or spec.minimums != nomination.minimums:
             return True
-        node_of, is_victim = self._cluster.ledger.node_of, self._cluster.occupants.is_victim
         return any(
-            uid not in uids
-            and (uid not in members or is_leaving(members[uid]) or is_victim(uid) or node_of(uid) is None)
+            uid not in uids and not ((pod := members.get(uid)) is not None and self._counts(pod))
             for uid in (*nomination.placed, *(pod.uid for pod in nomination.nominated))
         )
+
+    def _counts(self, member: Pod) -> bool:
+        """Return whether *member* counts for the minimum of its group, as in `gang`."""
+        if member.phase is Phase.SUCCEEDED:
+            return True
+        is_going = is_leaving(member) or self._cluster.occupants.is_victim(member.uid)
+        return not is_going and self._cluster.ledger.node_of(member.uid) is not None
 
     def _leaving(self, nomination: Nomination) -> list[PodUid]:
         """Return the ending pods on which a nomination relies: on its nodes and, if needed, of its queue elsewhere."""

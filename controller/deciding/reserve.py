@@ -55,7 +55,7 @@ class Nomination(ReservedNodes):
 
     victims: the pods that are evicted. nominated: the pods whose status names such a node. until_s: the latest end;
     quiet_s: since when no pod there is leaving, both monotonic. asking: not all victims were asked to leave yet. whose:
-    what kind of pods the victims are, in words. placed: the members of the group that already had a place.
+    what kind of pods the victims are, in words. placed: the members of the group that counted already.
     minimums: how many members the group needed. breaks_budgets: the victims' disruption budgets do not allow all of
     the evictions, as far as the watch shows them. spender: whose queue and namespace are charged. cleared: the
     nodes of the victims. takes: what each pod takes of its queue and namespace, as far as known. awaits: pods that are

@@ -1205,3 +1205,24 @@ def test_who_is_only_to_leave_still_holds_its_group_in_its_domain(ends):
         found.scheduler.preempting.asked(evicting(found, "high"))
         leaves(found, "g0")
         assert "g1" in placed(found)
+
+
+def test_nobody_leaves_for_a_group_that_has_lost_a_member_that_had_succeeded():
+    found = world(node("n1", cards=2))
+    group = GroupSpec(key=GroupKey(GroupKind.VOLCANO, "default", "g"), uid="u", min_member=1)
+    found.groups_are(group)
+    for at, phase in enumerate((Phase.SUCCEEDED, Phase.RUNNING)):
+        found.adds(pod(f"g{at}", memory=MIB, annotations={GROUP: "g"}, priority=10))
+        (bind,) = found.binds()
+        shown = found.accepts(bind)
+        served = {**shown.annotations, "volcano.sh/devices-to-allocate": ""}
+        found.shows(shown, annotations=served, phase=phase, started=True)
+    full(found, "low")
+    found.groups_are(replace(group, min_member=3, resource_version="2"))
+    found.adds(pod("g2", memory=MIB, annotations={GROUP: "g"}, priority=10))
+    waits(found)
+    (action,) = found.actions(Preempt)
+    assert [target.name for target, _ in action.victims] == ["low"]
+    assert found.scheduler.preempting.needs(action)
+    found.gone("g0")
+    assert not found.scheduler.preempting.needs(action)
