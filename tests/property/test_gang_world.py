@@ -194,14 +194,14 @@ def test_cards_are_claimed_and_given_back():
 
 
 def test_what_a_queue_takes_back_beyond_what_it_deserves_is_seen():
-    def takes_back(world):
-        return world.counts["taken back"] and any(one is world.taking._latest for one in world.evictions.planned)
+    def taken_back(world):
+        return [one for one in world.taking._checked if one.victims and world.counts["taken back"]]
 
-    world = lived("takes back", takes_back, reclaims=True)
+    world = lived("takes back", taken_back, reclaims=True)
     (then,) = world.taking._past[-1:]
     world.taking._past[:] = [then._replace(wants=Counter())]
-    world.world.scheduler.cluster.actions.append(world.taking._latest)
-    world.taking._latest = None
+    world.world.scheduler.cluster.actions.extend(taken_back(world))
+    world.taking._checked.clear()
     world.taking.after()
     assert any(" leave for " in text for text in world.faults)
 
