@@ -401,8 +401,8 @@ class _Search:
     def _holds(self, member: Member, found: _Candidate, pool: _Pool) -> bool:
         """Return whether what was chosen since can neither forbid *found* for *member* nor make it dearer.
 
-        A queue may lose only so much, and a disruption budget only so many, wherever their pods are; and where some
-        members may be, depends on where others are.
+        What a queue may lose, and what a disruption budget allows, is counted over all nodes. Some members may only be
+        where others are, or where they are not.
         """
         if pool.turns[found.placement.node] == len(self._placed):
             return True
@@ -410,7 +410,7 @@ class _Search:
         return not ((found.victims and is_counted) or self._heeds_others(member))
 
     def _heeds_others(self, member: Member) -> bool:
-        """Return whether it depends on pods of other nodes where *member* fits."""
+        """Return whether pods on other nodes decide where *member* fits."""
         return bool(member.shape.asked.pods) or not self._ledger.constraints.is_current(member.pod, ())
 
     @staticmethod
