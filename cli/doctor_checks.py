@@ -310,8 +310,8 @@ def _cards(facts: Facts) -> Iterator[Finding]:
         remedy = f"delete what kubectl cards get {name} names, or wait until that ends"
         recut = MIG_MANAGER.why(state.facts.labels)
         for dialect, why in state.closed.items():
-            told = f"takes no new pods of {dialect}: {why}"
-            yield _finding("CS614", node, told, _RECUT.format(name) if why == recut else remedy)
+            what = f"takes no new pods of {dialect}: {why}"
+            yield _finding("CS614", node, what, _RECUT.format(name) if why == recut else remedy)
         for holding in facts.ledger.holders(name).values():
             if holding.unclear:
                 yield _finding("CS614", node, f"takes no new pods on some cards: {holding.unclear}", remedy)

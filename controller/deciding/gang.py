@@ -204,7 +204,7 @@ class Gangs:
             path, policy = division.of(pod)
             if policy in within:
                 homes.setdefault(path[-1], (within[policy], set()))
-            counts = self._counts(pod, entry)
+            counts = self.counts(pod, entry)
             # A victim holds its group where it is until its eviction is accepted.
             if counts or (pod.node_name and self._is_victim(uid) and not (pod.finished or is_leaving(pod))):
                 placement = entry.placement if entry is not None else None
@@ -267,7 +267,7 @@ class Gangs:
             undivided=division.problem,
         )
 
-    def _counts(self, pod: Pod, entry: Entry | None) -> bool:
+    def counts(self, pod: Pod, entry: Entry | None) -> bool:
         """Return whether *pod* counts for the minimum: it is on a node, has a reservation, or succeeded."""
         if pod.phase is Phase.SUCCEEDED:
             return True

@@ -21,9 +21,8 @@ from controller.deciding.reserve import End, Nomination, Reservations
 from controller.deciding.victims import Leftovers, Question, VictimSearch, ended
 from controller.grouping.budgets import spender_of
 from core.constraints.quota import QUOTA, Account
-from core.groups import is_leaving
 from core.ledger import Ledger
-from core.model import BEGUN, GroupKey, NodeName, Phase, Pod, PodUid, group_of
+from core.model import BEGUN, GroupKey, NodeName, Pod, PodUid, group_of
 from core.placing.decide import Shape
 from core.placing.gang import Together
 from core.placing.preemption import SYSTEM_CRITICAL, Eviction
@@ -595,11 +594,7 @@ class Preempting:
         )
 
     def _counts(self, member: Pod) -> bool:
-        """Return whether *member* counts for the minimum of its group, as in `gang`."""
-        if member.phase is Phase.SUCCEEDED:
-            return True
-        is_going = is_leaving(member) or self._cluster.occupants.is_victim(member.uid)
-        return not is_going and self._cluster.ledger.node_of(member.uid) is not None
+        return self._cluster.gangs.counts(member, self._cluster.queue.get(member.uid))
 
     def _leaving(self, nomination: Nomination) -> list[PodUid]:
         """Return the ending pods on which a nomination relies: on its nodes and, if needed, of its queue elsewhere."""
