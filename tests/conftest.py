@@ -29,7 +29,7 @@ SCENARIOS: Final = "tests/e2e/test_scenarios.py"
 _NAMES_INSTALLED: Final = ("Installed", "shared_stage")
 _INSTALLED: Final = "e2e installed"
 # In this order where nothing else counts: what may take a minute is not begun last, while other processes have ended.
-# A third of the scenarios takes one process half of the whole run.
+# Half of the scenarios take one process half of the whole run.
 _LONGEST_FIRST: Final = ("node", SCENARIOS, "e2e", "browser", "integration", "property", "unit")
 # The cases that a test plays, by its name; a scenario plays them on a real API server too.
 CASES: Final = defaultdict[str, list[int]](list)
@@ -62,9 +62,9 @@ settings.load_profile("cardshare")
 class OneByOne(LoadScopeScheduling):  # type: ignore[misc]  # pytest-xdist tells no types
     """Hands tests to processes one by one; those that share a server or what a fixture of their file makes, to one.
 
-    The scenarios of e2e/ are three parts, each with a server of its own: as one or two they would outlast everything
-    else, as e2e/ would if its files that start servers of their own were not apart. What needs the product installed is
-    one part, apart from the rest: its start takes 20 s of CPU, and while nobody asks it, a fifteenth of a core.
+    The scenarios of e2e/ are two halves, each with a server of its own: as one they would outlast everything else, as
+    e2e/ would if its files that start servers of their own were not apart. What needs the product installed is one
+    part, apart from the rest: its start takes 20 s of CPU, and while nobody asks it, a fifteenth of a core.
 
     pytest-xdist's own groups are by a mark that is lost on the way from pytest 9.
     """
@@ -78,7 +78,7 @@ def scope_of(nodeid: str) -> str:
     file, _, test = nodeid.partition("::")
     if file == SCENARIOS:
         played = f"tests/integration/{test.partition('__')[0]}.py"
-        return _INSTALLED if _names_installed(played) else f"scenarios {crc32(nodeid.encode()) % 3}"
+        return _INSTALLED if _names_installed(played) else f"scenarios {crc32(nodeid.encode()) % 2}"
     return _shared(file) or nodeid
 
 

@@ -27,7 +27,7 @@ SMALL: Final = {
     "plan": ["--trace={trace} --list=small --share=100 --seed=1"],
     "refused": ["--nodes=11 --shapes=64"],
     "scale": ["--part=0.002 --only=preempted"],
-    "simulate": ["--nodes=3 --pods=4 --seconds=0.5"],
+    "simulate": ["--nodes=20 --pods=4 --seconds=0.5"],  # room for 10 pods a second while it simulates
     "soak": ["--nodes=2 --lives=50 --shapes=20"],
     "start": ["--nodes=2 --pods=4 --waiting=2 --rest=0"],
     "web": ["--nodes=3 --waiting=2 --updates=1"],
