@@ -203,7 +203,7 @@ class NodeSearch:
 
     def still_fits(self, shape: Shape, placement: Placement) -> bool:
         """Whether *placement*, which is reserved for a pod of *shape*, stands."""
-        return still_fits(self._ledger, self.policy, shape, placement)
+        return still_fits(self._ledger, shape, placement)
 
     def room_on(self, shape: Shape, name: NodeName, most: int) -> int:
         """How many pods of *shape*, up to *most*, node *name* takes now."""

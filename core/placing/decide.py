@@ -20,7 +20,7 @@ from core.errors import InvalidRequestError
 from core.ledger import Ledger, Placement
 from core.model import Amounts, NodeName, Pod, PodUid
 from core.node_state import NodeState
-from core.placing.pack import NO_HOLE_VALUES, Grounds, HoleValues, Wanted, is_of_one_card, packed
+from core.placing.pack import NO_HOLE_VALUES, Grounds, HoleValues, Wanted, packed
 from core.port.cards import Placed
 from core.port.refusals import Violation
 from core.settings import DialectName, NodeWeights, Policy, Settings
@@ -537,11 +537,13 @@ def preferred_shapes(ledger: Ledger, shape: Shape) -> tuple[Shape, ...]:
     return tuple(ways[way] for way in preference if way in ways)
 
 
-def still_fits(ledger: Ledger, policy: NodePolicy, shape: Shape, placement: Placement) -> bool:
-    """Whether *placement*, already reserved, would be granted by its node if it were asked again now.
+def still_fits(ledger: Ledger, shape: Shape, placement: Placement) -> bool:
+    """Whether *placement*, which is reserved, may be bound with what is known of its node now.
 
-    Judged right before its Binding: the node may have been cordoned, tainted or closed, or its cards may have
-    changed, since it was reserved.
+    Judged right before its Binding: since it was reserved, the node may have been cordoned, tainted or closed, or its
+    cards may have changed. Promises that were made beside it since are no obstacle, or a gang would lose a member to
+    who came later: what depends on who was first, as pod affinity, topology spread and some rules of device plugins
+    do, is not judged again.
     """
     state = ledger.states.get(placement.node)
     if state is None or not state.cards(placement.dialect) or placement.dialect in state.closed:
@@ -549,28 +551,17 @@ def still_fits(ledger: Ledger, policy: NodePolicy, shape: Shape, placement: Plac
     if not ledger.constraints.admits(shape.asked, state.facts):
         return False
     asked_by = placement.asked_by
-    pods = ledger.constraints.pods_of(asked_by) if asked_by is not None else shape.asked.pods
-    if ledger.constraints.blocks(pods, state.facts, leaving_out=placement.pod):
-        return False
+    if asked_by is not None:
+        apart = asked_by._replace(peers=model.PeerTerms(anti_affinity=asked_by.peers.anti_affinity))
+        if ledger.constraints.blocks(ledger.constraints.pods_of(apart), state.facts, leaving_out=placement.pod):
+            return False
     again = ledger.state_without(placement.node, placement.pod)
-    dialect = ledger.catalog.judging(placement.dialect)
-    if not has_room(shape, again):
+    if not has_room(shape, again) or not ledger.constraints.fits(shape.asked, again.facts, again.held):
         return False
-    if not ledger.constraints.fits(shape.asked, again.facts, again.held):
-        return False
-    cards = again.cards(placement.dialect)
-    # Which of the preferred ways was taken is not kept: any that leads to the same cards will do.
-    for wished in (shape, *preferred_shapes(ledger, shape)):
-        placed = dialect.place(cards, wished.request, policy.cards)
-        if placed is None:
-            continue
-        if placed.assignment == placement.assignment:
-            return True
-        wanted = Wanted(wished.dialect, wished.request, wished.amounts)
-        # What was best when it was reserved need not be by what is known now.
-        if policy.tables is not None and is_of_one_card(ledger.catalog, wanted, cards, placement.assignment):
-            return True
-    return False
+    dialect, cards = ledger.catalog.judging(placement.dialect), state.cards(placement.dialect)
+    # Which of the preferred ways was taken is not kept.
+    ways = (shape, *preferred_shapes(ledger, shape))
+    return any(dialect.stands(cards, one.request, placement.assignment) for one in ways)
 
 
 def placed_on(ledger: Ledger, policy: NodePolicy, pod: Pod, shape: Shape, name: NodeName) -> Placement | None:

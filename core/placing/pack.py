@@ -404,18 +404,6 @@ def packed(catalog: Catalog, grounds: Grounds, wanted: Wanted, state: NodeState,
     return Placed(placed.assignment, score(before.lost, left, lost, after))
 
 
-def is_of_one_card(catalog: Catalog, wanted: Wanted, cards: Sequence[Any], assignment: Any) -> bool:
-    """Whether *assignment* is what *wanted* gets of some card of *cards*, if it is for one."""
-    if wanted.dialect is None:
-        return False
-    dialect = catalog.dialects[wanted.dialect]
-    for slot, rest in enumerate(dialect.left(cards, wanted.request) or ()):
-        one = None if rest is None else dialect.alone(cards, wanted.request, slot)
-        if one is not None and one.assignment == assignment:
-            return True
-    return False
-
-
 def _best_card(
     rests: Sequence[Hole | None], before: Ground, left: tuple[Mapping[str, int], Mapping[str, int]]
 ) -> tuple[int, float] | None:

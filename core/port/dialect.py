@@ -69,6 +69,13 @@ class Judging(Protocol[_CardT_contra, RequestT, AssignmentT]):
     def place(self, cards: Sequence[_CardT_contra], request: RequestT, policy: Policy) -> Placed[AssignmentT] | None:
         """Return the cards of one node that *request* gets under *policy*, or None; deterministic, reads only."""
 
+    def stands(self, cards: Sequence[_CardT_contra], request: RequestT, assignment: AssignmentT) -> bool:
+        """Return whether *cards*, of which *request* was promised *assignment*, can still serve it.
+
+        They can if each card of it would give that share if it were idle, and none holds more than it has. Pods that
+        came later are no other obstacle: some rules depend on who was first, and a better card is no reason to move.
+        """
+
     def shortfalls(self, cards: Sequence[_CardT_contra], request: RequestT) -> tuple[Shortfall, ...]:
         """Return why `place` returns None, card by card with numbers; at least one entry whenever it does."""
 

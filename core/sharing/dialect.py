@@ -98,6 +98,9 @@ class SharedCards(Dialect[Card, Request, Assignment]):
         factors = [one.fixed.kind.factor for one in cards]
         return _request.relaxed(request, reason, amount, max(factors, default=1))
 
+    def stands(self, cards: Sequence[Card], request: Request, assignment: Assignment) -> bool:
+        return fit.stands(self.rules, cards, request, assignment)
+
     def overcommitted(self, cards: Sequence[Card]) -> tuple[str, ...]:
         return account.overcommitted(cards, self.rules.measures)
 

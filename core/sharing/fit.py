@@ -553,6 +553,24 @@ def refusal(rules: Rules, card: Card, ask: Ask, request: Request) -> Reason | No
     return None
 
 
+def stands(rules: Rules, cards: Sequence[Card], request: Request, assignment: Assignment) -> bool:
+    """Return whether each card of *assignment* would give that share if it were idle, and none holds too much."""
+    for entry in assignment.entries:
+        card = cards[entry.slot] if entry.slot < len(cards) else None
+        if card is None or card.fixed.uuid != entry.uuid:
+            return False
+        idle = card._replace(used_slots=0, used_memory=0, used_cores=0, slices=(), marks=(), counted=())
+        if not any(
+            ask.container == entry.container
+            and refusal(rules, idle, ask, request) is None
+            # Which slice of a card it is depends on those that were there.
+            and (entry.slice is not None or _entry(entry.slot, idle, ask) == entry)
+            for ask in request.asks
+        ):
+            return False
+    return not account.overcommitted([cards[slot] for slot in {one.slot for one in assignment.entries}], rules.measures)
+
+
 def lacking(card: Card, cut: Profile) -> int:
     """Return which of the counted figures of *card* is too small for template *cut*; -1 if none is."""
     templates = card.fixed.kind.templates

@@ -99,7 +99,7 @@ def test_the_node_is_the_best_of_all_and_nothing_is_counted_twice(policy, weight
             placement = decide(candidates, made, shape)
             assert placement is not None
             ledger.reserve(placement)
-            assert still_fits(ledger, rule, shape, placement)
+            assert still_fits(ledger, shape, placement)
             held[made.uid] = int(placement.node[1:]), asked
 
 

@@ -45,10 +45,11 @@ def test_the_best_node_is_the_best_of_all(dialect, seed):
         placement = decide(candidates, pod, shape)
         if placement is not None:
             ledger.reserve(placement)
-            placed.append(pod.uid)
-            assert still_fits(ledger, policy, shape, placement)
+            placed.append((shape, placement))
+        assert all(still_fits(ledger, *one) for one in placed)
         if placed and (placement is None or chance.random() < 0.2):
-            ledger.release(placed.pop(chance.randrange(len(placed))))
+            _, gone = placed.pop(chance.randrange(len(placed)))
+            ledger.release(gone.pod)
     assert learnt
     assert all(one.card and one.cards for one in learning.known)
     # Of a model that nobody asks for nothing is known.

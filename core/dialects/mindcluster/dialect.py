@@ -30,6 +30,7 @@ class MindCluster(Dialect[Chip, Request, Assignment]):
     shortfalls = staticmethod(fit.shortfalls)
     relaxed = staticmethod(fit.relaxed)
     want = staticmethod(fit.want)
+    stands = staticmethod(fit.stands)
 
     take = staticmethod(chips.take)
     give_back = staticmethod(chips.give_back)

@@ -87,6 +87,14 @@ def want(request: Request, kind: Hashable, policy: Policy) -> Want | None:
     return Want(request.cores, SPARE_BY_CORES[request.cores], _SCALE, _SCALE)
 
 
+def stands(cards: Sequence[Chip], request: Request, assignment: Assignment) -> bool:
+    """Whether the chips of *assignment* are there and hold no more than they have; whole ones are as large."""
+    found = [one for one in cards if one.fixed.id in assignment.chips]
+    if len(found) < len(assignment.chips) or not all(one.there for one in found) or _chips.overcommitted(found):
+        return False
+    return assignment.share.template != WHOLE or sum(one.fixed.cores for one in found) == request.cores
+
+
 def _fullest(chips: Sequence[Chip], template: Template) -> Chip | None:
     """The chip with the fewest free AI cores, then AI CPUs, then the lowest id, that takes *template*."""
     best: Chip | None = None

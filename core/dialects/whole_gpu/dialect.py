@@ -163,6 +163,9 @@ class WholeGpu(Dialect[Pool, Request, int]):
     def holes(self, cards: Sequence[Pool]) -> tuple[Hole, ...]:
         return tuple(Hole(pool.kind.models, 1, 1, cards=max(pool.free, 0)) for pool in cards)
 
+    def stands(self, cards: Sequence[Pool], request: Request, assignment: int) -> bool:
+        return all(pool.free >= 0 and _suits(pool.kind, request) for pool in cards)
+
     def overcommitted(self, cards: Sequence[Pool]) -> tuple[str, ...]:
         return tuple(f"pods hold {pool.used} of {pool.kind.total} GPUs" for pool in cards if pool.free < 0)
 

@@ -68,6 +68,40 @@ def test_no_card_holds_more_than_it_has_and_all_that_is_given_back_leaves_no_tra
     assert world.cards == world.empty
 
 
+@law(cases=60)
+def test_a_promise_stands_whoever_comes_after_it(mode, seed, steps):
+    world, port = new(mode, Random(seed)), mode.port
+    promised: list[tuple[Any, Any]] = []
+    for _ in range(steps):
+        _, request = world.wanting()
+        placed = world.place(request)
+        if placed is not None:
+            world.cards = port.take(world.cards, placed.assignment)
+            promised.append((request, placed.assignment))
+        if promised and world.chance.random() < 0.2:
+            _, gone = promised.pop(world.chance.randrange(len(promised)))
+            world.cards = port.give_back(world.cards, gone)
+        for asked, assignment in promised:
+            assert port.stands(world.cards, asked, assignment)
+
+
+@law()
+def test_a_promise_falls_once_its_cards_are_unhealthy_or_hold_too_much(mode, seed, steps):
+    world, port = filled(mode, Random(seed), steps), mode.port
+    _, request = world.wanting()
+    placed = world.place(request)
+    if placed is None:
+        return
+    cards = port.take(world.cards, placed.assignment)
+    assert port.stands(cards, request, placed.assignment)
+    while not port.overcommitted(cards):
+        cards = port.take(cards, placed.assignment)
+    assert not port.stands(cards, request, placed.assignment)
+    sick = port.kept_out(world.empty, dict.fromkeys(port.well(world.empty) or (), CardFault(Reason.UNSTEADY, "")))
+    if sick != world.empty:
+        assert not port.stands(port.take(sick, placed.assignment), request, placed.assignment)
+
+
 UNREAD: dict[str, Any] = {
     "uid": "another",
     "resource_version": "another",

@@ -171,6 +171,12 @@ class Toy(Dialect[ToyCard, ToyRequest, Any]):
 
         return Bound(request.cards, policy is Policy.BINPACK, idle_score)
 
+    def stands(self, cards: Sequence[ToyCard], request: ToyRequest, assignment: Any) -> bool:
+        held = [cards[index] for index, _, _ in assignment if index < len(cards)]
+        idle = [one._replace(memory=0, cores=0) for one in held]
+        fits = len(held) == len(assignment) and not any(self._lack(one, request) for one in idle)
+        return fits and not self.overcommitted(held)
+
     def overcommitted(self, cards: Sequence[ToyCard]) -> tuple[str, ...]:
         return tuple(f"card {c.at}: {c.memory} of {c.total}" for c in cards if c.memory > c.total or c.cores > 100)
 

@@ -206,7 +206,7 @@ class World:
             return
         uid = self.chance.choice(tuple(self.waiting))
         one = self.waiting.pop(uid)
-        if still_fits(self.ledger, node_policy(self.ledger.settings), one.shape, one.placement):
+        if still_fits(self.ledger, one.shape, one.placement):
             bound = self._written(one.bound, one.placement)
             if not self._judge(bound):
                 self._hold(bound)

@@ -83,7 +83,7 @@ class Twice:
             self.ledger.reserve(placement)
             spec = {**manifest["spec"], "nodeName": str(placement.node)}
             self.book.pods[manifest["metadata"]["name"]] = {**manifest, "spec": spec}
-            assert still_fits(self.ledger, self.rule, shape, placement)
+            assert still_fits(self.ledger, shape, placement)
             for one in self.waiting:
                 if one is not manifest:
                     self.judge(one)

@@ -12,7 +12,19 @@ from core.dialects.ascend_hami.table import SHIPPED_CHIPS, AscendTable
 from core.dialects.vgpu.table import VgpuTable
 from core.errors import InvariantError, NodeInvariantError
 from core.ledger import Ledger, Placement
-from core.model import Container, Node, NodeName, Pod, PodUid
+from core.model import (
+    NO_PEERS,
+    Container,
+    Node,
+    NodeConstraints,
+    NodeName,
+    PeerTerm,
+    PeerTerms,
+    Pod,
+    PodUid,
+    Requirement,
+    Spread,
+)
 from core.names import MEMORY_UNIT
 from core.placing.decide import Shape, node_policy, shape_of, still_fits, try_decide
 from core.port.handoff import Stamp
@@ -453,6 +465,62 @@ def test_a_promise_does_not_stand_in_the_way_of_itself():
     ledger.reserve(found)
     shape = shape_of(SHARE, ledger)
     assert isinstance(shape, Shape)
-    assert still_fits(ledger, POLICY, shape, found)
+    assert still_fits(ledger, shape, found)
     ledger.set_node(gpus(GONE, WHOLE, **REGISTER))
-    assert not still_fits(ledger, POLICY, shape, found)
+    assert not still_fits(ledger, shape, found)
+
+
+def web(name: str, host: str, peers: PeerTerms = NO_PEERS) -> Pod:
+    """A pod for that host, which counts for terms about pods of the web."""
+    placed_at = NodeConstraints(selector=(("host", host),))
+    return CARD._replace(uid=PodUid(name), name=name, labels={"app": "web"}, constraints=placed_at, peers=peers)
+
+
+BY_WEB = (Requirement(key="app", operator="In", values=("web",)),)
+ONE_CARD = {"volcano.sh__vgpu_number": "1", "volcano.sh__vgpu_memory": "1000"}
+LATER = {
+    "the last cores of its card": (
+        asks("first", **ONE_CARD),
+        [asks(f"p{part}", **ONE_CARD, **{"volcano.sh__vgpu_cores": part}) for part in ("60", "40")],
+    ),
+    "more of another card, which would be better now": (
+        asks("first", **ONE_CARD),
+        [SHARE._replace(annotations={"volcano.sh/vgpu-use-gpuuuid": "GPU-1"})],
+    ),
+    "a place that counts for its spread": (
+        web("first", "n", PeerTerms(spread=(Spread(topology_key="host", selector=BY_WEB, by_affinity=False),))),
+        [web("later", "n")],
+    ),
+    "a place that it would have had to be near to": (
+        web("first", "n", PeerTerms(affinity=(PeerTerm(topology_key="host", selector=BY_WEB),))),
+        [web("later", "m")],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", LATER)
+def test_a_promise_stands_whatever_is_promised_after_it(name):
+    first, later = LATER[name]
+    ledger = ledger_of(replace(gpus(VGPU, WHOLE, **REGISTER), labels={"host": "n"}))
+    ledger.set_node(replace(gpus(WHOLE), name=NodeName("m"), labels={"host": "m"}))
+    promised = []
+    for pod in (first, *later):
+        found = placed(ledger, pod)
+        assert found is not None
+        ledger.reserve(found)
+        promised.append((shape_of(pod, ledger), found))
+    for shape, found in promised:
+        assert isinstance(shape, Shape)
+        assert still_fits(ledger, shape, found)
+
+
+def test_a_promise_falls_if_a_pod_that_must_be_apart_from_it_has_come():
+    ledger = ledger_of(replace(gpus(WHOLE), labels={"host": "n"}))
+    first = web("first", "n", PeerTerms(anti_affinity=(PeerTerm(topology_key="host", selector=BY_WEB),)))
+    found, shape = placed(ledger, first), shape_of(first, ledger)
+    assert found is not None
+    assert isinstance(shape, Shape)
+    ledger.reserve(found)
+    assert still_fits(ledger, shape, found)
+    ledger.count(web("another scheduler's", "n")._replace(node_name=NAME))
+    assert not still_fits(ledger, shape, found)

@@ -81,7 +81,7 @@ def test_a_promise_and_a_bound_pod_count_alike_whoever_bound_it():
     promised = ledger.holding(asked.uid)
     assert ledger.states[NodeName("n")].used[MEMORY] == 5000
     shape: Any = shape_of(asked, ledger)
-    assert still_fits(ledger, RULE, shape, found)
+    assert still_fits(ledger, shape, found)
     held = {"volcano.sh/vgpu-ids-new": "GPU-0,NVIDIA,5000,0:"}
     assert ledger.count(asked._replace(node_name="n", annotations=held))
     assert ledger.holding(asked.uid) == promised
@@ -94,4 +94,4 @@ def test_a_node_whose_plugin_advertises_less_by_now_takes_no_promise_any_more():
     found, _ = place(ledger, asked)
     ledger.set_node(node(memory=4000, cores=200))
     shape: Any = shape_of(asked, ledger)
-    assert not still_fits(ledger, RULE, shape, found)
+    assert not still_fits(ledger, shape, found)

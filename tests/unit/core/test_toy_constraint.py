@@ -106,7 +106,7 @@ class Cluster:
             assert takes(self.ledger, shape, state, RULE.cards) == (told is None)
         if placement is not None:
             self.ledger.reserve(placement)
-            assert still_fits(self.ledger, RULE, shape, placement)
+            assert still_fits(self.ledger, shape, placement)
             assert audit.arithmetic(self.ledger, placement.node) == ()
         return placement and placement.node
 

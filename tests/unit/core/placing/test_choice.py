@@ -88,7 +88,7 @@ def test_what_was_placed_by_preference_still_fits_when_it_is_judged_again():
     assert found.dialect is not None
     assert [one.card for one in ledger.catalog.dialects[found.dialect].describe(found.assignment, ())] == ["GPU-b1"]
     ledger.reserve(found)
-    assert still_fits(ledger, node_policy(ledger.settings), shape, found)
+    assert still_fits(ledger, shape, found)
 
 
 @pytest.mark.parametrize(
