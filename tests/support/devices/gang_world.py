@@ -384,7 +384,8 @@ class GangWorld(GangState):
         is_bound = False
         for number in range(40):
             found = self.evictions.new()
-            quiet = 0 if found or is_bound else quiet + 1
+            is_kept = self.world.scheduler.reservations.keeping_free.kept is not None
+            quiet = 0 if found or is_bound else quiet + (not is_kept)
             # Six searches for victims begin in a round, so one is too few for all who wait, once the last pod is bound.
             if number >= 12 and quiet > 2:
                 break
@@ -397,7 +398,8 @@ class GangWorld(GangState):
                 if one.deleting:
                     self.take(one.name)
             is_bound = self._bind_all()
-            self.world.passes(100.0)
+            # Not always as long, or who has a turn while a node is kept free for another might have each turn then.
+            self.world.passes(100.0 + 20.0 * (number % 3))
             # Victims are searched for one pod per second.
             for _ in range(5 * self.evicts):
                 self.world.passes(1.0)
