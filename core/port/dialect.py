@@ -72,8 +72,8 @@ class Judging(Protocol[_CardT_contra, RequestT, AssignmentT]):
     def stands(self, cards: Sequence[_CardT_contra], request: RequestT, assignment: AssignmentT) -> bool:
         """Return whether *cards*, of which *request* was promised *assignment*, can still serve it.
 
-        They can if each card of it would give that share if it were idle, and none holds more than it has. Pods that
-        came later are no other obstacle: some rules depend on who was first, and a better card is no reason to move.
+        They can if its cards would give it these shares, and none holds more than it has. Pods that came later, and may
+        join it, are no obstacle: some rules depend on who was first. A better card is no reason to move.
         """
 
     def shortfalls(self, cards: Sequence[_CardT_contra], request: RequestT) -> tuple[Shortfall, ...]:

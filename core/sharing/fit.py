@@ -554,21 +554,32 @@ def refusal(rules: Rules, card: Card, ask: Ask, request: Request) -> Reason | No
 
 
 def stands(rules: Rules, cards: Sequence[Card], request: Request, assignment: Assignment) -> bool:
-    """Return whether each card of *assignment* would give that share if it were idle, and none holds too much."""
+    """Return whether the cards of *assignment* would each give that share if they were idle, and can with the others.
+
+    They can if none holds too much, and nobody there excludes such a pod, or is excluded by it, whoever was first.
+    """
+    apart = _APART_LATER if rules.serves_full else _APART
+    before = account.give_back(tuple(cards), assignment)
     for entry in assignment.entries:
-        card = cards[entry.slot] if entry.slot < len(cards) else None
+        card = before[entry.slot] if entry.slot < len(before) else None
         if card is None or card.fixed.uuid != entry.uuid:
             return False
         idle = card._replace(used_slots=0, used_memory=0, used_cores=0, slices=(), marks=(), counted=())
         if not any(
             ask.container == entry.container
             and refusal(rules, idle, ask, request) is None
+            and refusal(rules, card, ask, request) not in apart
             # Which slice of a card it is depends on those that were there.
             and (entry.slice is not None or _entry(entry.slot, idle, ask) == entry)
             for ask in request.asks
         ):
             return False
     return not account.overcommitted([cards[slot] for slot in {one.slot for one in assignment.entries}], rules.measures)
+
+
+# Why pods cannot be on one card, in any order; and where some may join a card that another has whole.
+_APART_LATER: Final = frozenset({Reason.MODE, Reason.RULE, Reason.GROUP})
+_APART: Final = _APART_LATER | {Reason.EXCLUSIVE}
 
 
 def lacking(card: Card, cut: Profile) -> int:

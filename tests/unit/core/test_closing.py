@@ -524,3 +524,16 @@ def test_a_promise_falls_if_a_pod_that_must_be_apart_from_it_has_come():
     assert still_fits(ledger, shape, found)
     ledger.count(web("another scheduler's", "n")._replace(node_name=NAME))
     assert not still_fits(ledger, shape, found)
+
+
+@pytest.mark.parametrize(("card", "stands"), [("GPU-0", False), ("GPU-1", True)])
+def test_a_promise_of_a_card_alone_falls_if_another_pod_has_come_to_it(card, stands):
+    ledger = ledger_of(gpus(VGPU, WHOLE, **REGISTER))
+    alone = asks("alone", **ONE_CARD, **{"volcano.sh__vgpu_cores": "100"})
+    found, shape = placed(ledger, alone), shape_of(alone, ledger)
+    assert found is not None
+    assert isinstance(shape, Shape)
+    assert found.assignment.entries[0].uuid == "GPU-0"
+    ledger.reserve(found)
+    ledger.count(held(SHARE, **{"volcano.sh__vgpu_ids_new": f"{card},NVIDIA,9000,0:"}))
+    assert still_fits(ledger, shape, found) == stands
