@@ -29,6 +29,7 @@ from core.node_state import NodeState
 from core.placing.decide import NodePolicy, Shape, has_room, placed_on
 from core.placing.domains import domains
 from core.placing.gang import Member, Unit
+from core.placing.minimums import Path
 from core.placing.queues import Allowance, Reclaim, Spent
 from core.wire.policies import DisruptionBudget
 
@@ -49,6 +50,8 @@ _FIRSTS_MAX: Final = 4
 _BY_PRIORITY: Final = (0,)
 # Pods of a queue are sorted so many at once, because nothing else is decided meanwhile.
 _RANKED_AT_ONCE: Final = 500
+# Members that may stand in for each other; see `_like`.
+_Like = tuple[Shape, Path]
 # A pod of a queue by its importance: negated priority, start, key, uid.
 _Row = tuple[int, int, str, PodUid]
 
@@ -258,7 +261,7 @@ def _outsides(ledger: Ledger, unit: Unit) -> Iterator[Set[NodeName]]:
 
 def _found(ledger: Ledger, search: Callable[[], "_Search"], unit: Unit) -> Generator[None, None, Eviction | None]:
     """Return what *search* finds for the minimum of *unit*; None if it finds nothing."""
-    firsts: list[Shape] = []
+    firsts: list[_Like] = []
     tried: Unit | None = unit
     while tried is not None:
         wanted = tried.wanted()
@@ -275,27 +278,33 @@ def _found(ledger: Ledger, search: Callable[[], "_Search"], unit: Unit) -> Gener
     return None
 
 
-def _reordered(unit: Unit, wanted: Sequence[Member], fitting: int, firsts: list[Shape]) -> Unit | None:
+def _reordered(unit: Unit, wanted: Sequence[Member], fitting: int, firsts: list[_Like]) -> Unit | None:
     """Return how *unit* is tried after only *fitting* of its *wanted* members found a node; None if that is in vain.
 
     Those like the first that found none come first, because others may have taken its place. If they came first
-    already, as many as fitted are kept, and others may stand in for the rest. firsts: the shapes that came first.
+    already, as many as fitted are kept, and others may stand in for the rest. firsts: what those that came first are
+    like.
     """
-    shape = wanted[fitting].shape
+    like = _like(wanted[fitting])
     if not firsts:
-        firsts.append(wanted[0].shape)
+        firsts.append(_like(wanted[0]))
     members = list(unit.members)
-    if shape == firsts[-1]:
-        alike = [one for one in members if one.shape == shape]
-        kept = alike[: sum(one.shape == shape for one in wanted[:fitting])]
-        members = [*kept, *[one for one in members if one.shape != shape]]
-    elif shape in firsts or len(firsts) == _FIRSTS_MAX:
+    if like == firsts[-1]:
+        alike = [one for one in members if _like(one) == like]
+        kept = alike[: sum(_like(one) == like for one in wanted[:fitting])]
+        members = [*kept, *[one for one in members if _like(one) != like]]
+    elif like in firsts or len(firsts) == _FIRSTS_MAX:
         return None
     else:
-        firsts.append(shape)
-        members.sort(key=lambda one: one.shape != shape)
+        firsts.append(like)
+        members.sort(key=lambda one: _like(one) != like)
     found = replace(unit, members=tuple(members))
     return found if found.is_complete else None
+
+
+def _like(member: Member) -> _Like:
+    """Return what makes members like *member*: they ask the same, and count for the same parts of the group."""
+    return member.shape, member.parts
 
 
 class _Search:

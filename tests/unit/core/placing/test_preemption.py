@@ -1,5 +1,7 @@
 """Who leaves for whom where the rules of the two pages meet: those who leave anyway, who stay, ports, and peers."""
 
+from dataclasses import replace
+
 import pytest
 
 from core.errors import InvariantError
@@ -236,6 +238,17 @@ def test_for_a_gang_only_those_leave_whose_nodes_its_members_may_share(apart, no
     answer, _ = search(ledger, Unit(members=members, minimum=Minimum(members=2)), occupants)
     assert {placement.node for placement in answer.placements} == nodes
     assert set(names(answer)) == {f"on-{name}" for name in nodes}
+
+
+def test_if_there_is_no_room_for_a_whole_subgroup_others_leave_for_a_member_that_asks_the_same():
+    ledger, there = one_on_each(("n1", "n2"))
+    there = {"on-n1": Occupant(priority=0), "on-n2": Occupant(priority=20)}
+    alike = [alone(ledger, cpu_pod(f"high-{at}", priority=10)).members[0] for at in range(3)]
+    members = (*[replace(one, parts=("x",)) for one in alike[:2]], alike[2])
+    unit = Unit(members=members, minimum=Minimum(members=1, parts=(Minimum(name="x", members=2, whole=True),)))
+    answer, _ = search(ledger, unit, there)
+    assert names(answer) == ["on-n1"]
+    assert [one.pod for one in answer.placements] == ["uid-high-2"]
 
 
 def test_a_member_that_leaves_anyway_keeps_no_gang_from_leaving_wherever_it_is():
