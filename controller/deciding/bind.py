@@ -1,18 +1,26 @@
-"""Bind: the Binding of a permitted pod. Some device plugins need a lock of the node before (`nodes.NodeLocks`)."""
+"""Permit and Bind: a placed pod waits until its device plugin can mistake no pod in flight for it; then it is bound.
+
+A pod that waits too long goes to another node. Some device plugins need a lock of the node before a Binding
+(`nodes.NodeLocks`).
+"""
 
 from collections.abc import Mapping
+from math import inf, isinf
 from typing import Final
 
 from controller.actions import Bind, Lock, target_of
 from controller.deciding.cluster import ClusterState
-from controller.deciding.lifecycle import Entry
+from controller.deciding.lifecycle import Entry, Stage
 from controller.deciding.reserve import Reservations
+from controller.deciding.score import Wish, step_aside
 from controller.handing_over.collision import CollisionKey
+from controller.handing_over.handoff import SHORT_S, Impatient
 from controller.handing_over.locks import Locks
-from core.errors import quoted
+from core.errors import NodeInvariantError, quoted
 from core.history.pods import What
 from core.ledger import Placement
-from core.model import Pod, container_names
+from core.model import NodeName, Pod, PodUid, container_names, group_of
+from core.placing.decide import Shape
 from core.port.handoff import Stamp
 from core.waiting import Cause, Wait
 
@@ -137,3 +145,229 @@ class Binder:
             return None
         comes_to = annotations_bytes({**pod.annotations, **self._assigned(placement)})
         return room_wait(pod.annotations, had, comes_to)
+
+
+# ---------------------------------------------------------------------- waiting for a turn
+
+
+_BUSY: Final = "the device plugin there has served pods that it could mistake for this one"
+_FENCED: Final = (
+    "new conditions of other waiting pods are stored, so that the API server can no longer execute a Binding that an "
+    "earlier leader sent for one of them"
+)
+_UNSETTLED: Final = (
+    "the outcome of another pod's Binding there is known; the device plugin could mistake that pod for this one"
+)
+
+
+def turn_wait(node: NodeName, until: str = _BUSY, cause: Cause = Cause.WAITING_FOR_TURN) -> Wait:
+    """Return why a pod with its place on *node* is not bound yet; *until*: what it waits for."""
+    return Wait(cause, f"has its place on {node} and waits until {until}")
+
+
+_LINE_PAUSE_S: Final = 0.25
+_SILENCE_PAUSE_S: Final = 1.0
+# A pod that waits its turn for longer than this gets the reason in its condition; at once, if its node is closed. The
+# reasons are checked again at the interval below.
+_TELL_TURN_S: Final = 10.0
+_TELL_PAUSE_S: Final = 0.5
+_TOLD_AT_ONCE: Final = 256
+
+
+class PluginGate:
+    """Decides when a placed pod may be bound: whether it is sent now, waits in the line of its node, or moves."""
+
+    def __init__(self, cluster: ClusterState, reservations: Reservations, binder: Binder) -> None:
+        """Begin without waiting pods."""
+        self._cluster: Final = cluster
+        self._reservations: Final = reservations
+        self._binder: Final = binder
+        self._lines_s = 0.0
+        self._silence_s = 0.0
+        self._told_s = 0.0
+        self._to_tell: list[PodUid] = []
+
+    def wish(self, entry: Entry, shape: Shape, keys: CollisionKey) -> Wish:
+        """Return what the search needs about *entry*, with the nodes to avoid and those that it may not use."""
+        cooldown = self._cluster.handoff.cooldown
+        avoided = cooldown.avoided(entry.pod) if cooldown.rows else frozenset[NodeName]()
+        return Wish(entry.pod, shape, keys, avoided, self._reservations.barred_to(entry), self._packs(entry.pod))
+
+    def _packs(self, pod: Pod) -> bool:
+        """Return whether *pod* waits for a node in use to keep others idle; members of groups do not."""
+        return self._cluster.settings.policy.packs and group_of(pod) is None
+
+    # ------------------------------------------------------------------ permit
+
+    def resume(self, entry: Entry) -> None:
+        """Continue with a reserved pod after pre-bind: permit it if its node still takes it."""
+        if entry.placement is None or entry.shape is None:
+            return
+        if self._cluster.search.still_fits(entry.shape, entry.placement):
+            self.permit(entry, entry.placement, self._cluster.collision_key(entry.shape), self._cluster.clock())
+        else:
+            self._reservations.give_up(entry)
+
+    def permit(self, entry: Entry, placement: Placement, keys: CollisionKey, now_s: float) -> None:
+        """Send the Binding of a reserved pod, or put the pod into the line of its node."""
+        if self._cluster.fencing.want() and self._cluster.may_bind and self._cluster.handoff.free(placement.node, keys):
+            self._binder.send(entry, placement, keys)
+            return
+        self._cluster.queue.line_up(entry, now_s)
+        self._cluster.handoff.join(entry.pod.uid, placement.node, keys, now_s, entry.turn_s)
+        self._cluster.handoff.ask_again(placement.node)
+        self._tell(entry.pod.uid, now_s)
+
+    # ------------------------------------------------------------------ in time
+
+    def allow_waiting(self, now_s: float) -> None:
+        """Send the pods whose turn has come, and move some that wait too long."""
+        for node in self._cluster.handoff.turns():
+            # Sending a pod frees no other: once a key is busy, it is busy for all pods with that key.
+            open_to = self._cluster.handoff.keys_in_line(node)
+            for uid, keys in self._cluster.handoff.line(node):
+                if keys not in open_to:
+                    continue
+                if self._cluster.handoff.busy(node, keys):
+                    open_to.discard(keys)
+                    if not open_to:
+                        break
+                elif self._cluster.fencing.want() and self._cluster.may_bind:
+                    self._allow(uid, keys)
+                else:
+                    self._cluster.handoff.ask_again(node)
+                    break
+        if now_s >= self._lines_s + _LINE_PAUSE_S:
+            self._lines_s = now_s
+            for one in self._cluster.handoff.impatient(now_s):
+                self._try_elsewhere(one, now_s)
+            self._tell_some(now_s)
+
+    def _allow(self, uid: PodUid, keys: CollisionKey) -> None:
+        entry = self._cluster.queue.get(uid)
+        if entry is None or entry.placement is None or entry.shape is None:
+            self._cluster.handoff.leave(uid)
+        elif self._cluster.search.still_fits(entry.shape, entry.placement):
+            self._binder.send(entry, entry.placement, keys)
+        else:
+            self._reservations.give_up(entry)
+
+    def look_for_silence(self, now_s: float) -> None:
+        """Report device plugins that do not answer, by events."""
+        if now_s >= self._silence_s + _SILENCE_PAUSE_S:
+            self._silence_s = now_s
+            for one in self._cluster.handoff.silent(now_s):
+                self._announce_silence(one.uid, one.node, one.pod, one.waited_s)
+
+    def due_s(self) -> float:
+        """Return when to look again if no event comes before, monotonic."""
+        lines_s = self._lines_s + _LINE_PAUSE_S if self._cluster.handoff.waiting else inf
+        return min(lines_s, self._silence_s + _SILENCE_PAUSE_S if self._cluster.handoff.in_flight else inf)
+
+    def _announce_silence(self, uid: PodUid, node: NodeName, pod: Pod | None, waited_s: float) -> None:
+        if self._cluster.queue.get(uid) is not None:
+            return  # it is not known to be bound, so the plugin need not have heard of it
+        # Users of other namespaces read the events of nodes, so only the pod's own event has its name.
+        message = (
+            f"see the log of its device plugin, or delete pod uid {uid}: the plugin has not served the pod for "
+            f"{waited_s:.0f} s, and no pod that it could mistake for that one is sent there until it answers"
+        )
+        self._cluster.announce_node(node, "DevicePluginSilent", message)
+        if pod is not None:
+            message = f"the device plugin of node {node} has not served this pod for {waited_s:.0f} s; see its log"
+            self._cluster.announce(pod, "DevicePluginSilent", message)
+
+    # ------------------------------------------------------------------ going elsewhere
+
+    def let_out(self, entry: Entry, now_s: float) -> None:
+        """Let a member of a gang leave a long line for an idle node, which a policy that packs would spare."""
+        if entry.stage is not Stage.TURN or entry.placement is None or entry.shape is None:
+            return
+        keys = self._cluster.collision_key(entry.shape)
+        left_s = self._cluster.handoff.wait_s(entry.placement.node, keys, now_s)
+        if left_s > SHORT_S:
+            self._try_elsewhere(Impatient(entry.pod.uid, keys, 0.0, left_s), now_s)
+
+    def _try_elsewhere(self, one: Impatient, now_s: float) -> None:
+        """Move a pod that waits too long to the next best node with a shorter line, if any."""
+        try:
+            self._move(one, now_s)
+        except NodeInvariantError as error:
+            self._cluster.search.set_aside(error)
+            self._decide_anew(one.uid)
+
+    def _move(self, one: Impatient, now_s: float) -> None:
+        entry = self._cluster.queue.get(one.uid)
+        if entry is None or entry.placement is None or entry.shape is None:
+            return
+        keys, node = one.keys, entry.placement.node
+        self._cluster.handoff.long_lines.add(node, keys, SHORT_S)
+        if self._cluster.gangs.is_near_others(entry.pod):
+            # The next best node may be in another domain than those of the others.
+            self._keep_waiting(entry, keys, node, now_s)
+            return
+        left_s = one.left_s if self._cluster.handoff.closed_s(node, keys, now_s) <= SHORT_S else inf
+        wish = self.wish(entry, entry.shape, keys)._replace(waited_s=one.waited_s, left_s=left_s)
+        placement = step_aside(wish, self._cluster.search.candidates, self._cluster.handoff, now_s)
+        if placement is None:
+            self._keep_waiting(entry, keys, node, now_s)
+            return
+        self._reservations.release(entry)
+        self._reservations.reserve(entry, placement)
+        self.permit(entry, placement, keys, now_s)
+
+    def _decide_anew(self, uid: PodUid) -> None:
+        """Decide a pod again whose move failed by a contradiction, unless it still has its old place."""
+        entry = self._cluster.queue.get(uid)
+        if entry is not None and entry.placement is None:
+            self._cluster.queue.ready(entry)
+
+    def _keep_waiting(self, entry: Entry, keys: CollisionKey, node: NodeName, now_s: float) -> None:
+        """Leave a pod in its line, unless the plugin there does not answer: then it is decided again."""
+        if isinf(self._cluster.handoff.wait_s(node, keys, now_s)):
+            self._reservations.give_up(entry)
+
+    def _tell_some(self, now_s: float) -> None:
+        if not self._to_tell and now_s >= self._told_s + _TELL_PAUSE_S:
+            self._to_tell, self._told_s = self._cluster.handoff.in_line(), now_s
+        for uid in self._to_tell[-_TOLD_AT_ONCE:]:
+            self._tell(uid, now_s)
+        del self._to_tell[-_TOLD_AT_ONCE:]
+
+    def _tell(self, uid: PodUid, now_s: float) -> None:
+        """Report why a pod waits, if it has waited long or its node is closed."""
+        entry, keys = self._cluster.queue.get(uid), self._cluster.handoff.keys_of(uid)
+        if entry is None or entry.stage is not Stage.TURN or entry.placement is None or keys is None:
+            return
+        is_late = entry.turn_s is not None and now_s >= entry.turn_s + _TELL_TURN_S
+        if not (is_late or self._cluster.handoff.closes_some):
+            return
+        node = entry.placement.node
+        why = self._cluster.handoff.why_closed(node, keys)
+        if not (is_late or why):
+            return
+        wait = self._wait(entry.pod, node, keys, why)
+        if wait != entry.wait:
+            self._cluster.hold_up(entry, wait)
+
+    def wait(self, pod: Pod, node: NodeName, keys: CollisionKey, *, in_full: bool = False) -> Wait:
+        """Return why *pod*, placed on *node*, is not bound yet; *in_full*: with details for operators."""
+        return self._wait(pod, node, keys, self._cluster.handoff.why_closed(node, keys, in_full=in_full))
+
+    def _wait(self, pod: Pod, node: NodeName, keys: CollisionKey, why: str) -> Wait:
+        """Return the same; *why*: why *node* is closed for it, "" if it is not."""
+        if self._cluster.fencing.is_under_way:
+            return turn_wait(node, _FENCED)
+        for uid, _ in self._cluster.handoff.flights(node):
+            other = self._cluster.queue.get(uid)
+            if other is None or other.stage is not Stage.SETTLING or other.shape is None:
+                continue
+            if self._cluster.handoff.collisions.alike(node, keys, self._cluster.collision_key(other.shape)):
+                return turn_wait(node, _UNSETTLED)
+        if why:
+            return turn_wait(node, f"that node is tried again: {why}", Cause.NODE_RESTS)
+        most_s = self._cluster.settings.turn_wait_max_s
+        if not (most_s and self._packs(pod)):
+            return turn_wait(node)
+        text = f"{_BUSY}; until then no idle node or card is opened for it, {most_s:g} s at most (turn_wait_max_s)"
+        return turn_wait(node, text)

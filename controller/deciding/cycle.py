@@ -1,7 +1,7 @@
 """The scheduling cycle: takes pods from the queue one by one, chooses their nodes, and tries refused pods again.
 
 It has the steps of kube-scheduler: pop, filter and score (`score`), reserve (`reserve`), pre-bind (`prebind`), permit
-(`permit`), bind (`bind`). Pre-bind comes before permit, so that no pod stands in a node's line while its volumes are
+and bind (both in `bind`). Pre-bind comes before permit, so that no pod stands in a node's line while its volumes are
 created. All of it is synchronous, in the scheduler's task: nothing can change between a decision and its reservation.
 A gang takes the same path with all its members at once (`gang`).
 """
@@ -10,11 +10,11 @@ from collections.abc import Iterator, Sequence, Set
 from math import inf, isinf
 from typing import Final, Protocol
 
+from controller.deciding.bind import PluginGate
 from controller.deciding.cluster import ClusterState
 from controller.deciding.gang import Gang
 from controller.deciding.lifecycle import Ask, Capped, Entry, Stage, shapes_of
 from controller.deciding.pending import Pending
-from controller.deciding.permit import PluginGate
 from controller.deciding.prebind import PreBind
 from controller.deciding.reserve import Reservations
 from controller.deciding.score import Nowhere, select_node

@@ -20,10 +20,10 @@ from operator import attrgetter
 from typing import Any, Final
 
 from controller.actions import GiveVolume, SelectNode, Target, target_of
+from controller.deciding.bind import PluginGate
 from controller.deciding.cluster import ClusterState
 from controller.deciding.lifecycle import ClusterEvent, Entry, Stage, storage_event
 from controller.deciding.pending import Pending
-from controller.deciding.permit import PluginGate
 from controller.deciding.reserve import Reservations
 from core.claims import Claim, NodeDrivers, StorageKind, Volume
 from core.errors import quoted

@@ -9,13 +9,12 @@ from functools import partial
 from typing import Final, TypeVar
 
 from controller.actions import Clear, Fence, ReadPod, target_of
-from controller.deciding.bind import Binder
+from controller.deciding.bind import Binder, PluginGate
 from controller.deciding.cluster import ClusterState
 from controller.deciding.cycle import Chore, Cycle
 from controller.deciding.lifecycle import UNSETTLED, AttemptState, Entry, News, PodCondition, Stage, UndefinedEventError
 from controller.deciding.nodes import SLICE, NodeLocks, Nodes, sliced
 from controller.deciding.pending import FIRST_REST_S, Pending, holds_the_same, is_served
-from controller.deciding.permit import PluginGate
 from controller.deciding.prebind import Claims, PreBind
 from controller.deciding.preempt import Preempting
 from controller.deciding.reserve import Reservations

@@ -10,9 +10,9 @@ from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import Any, Final
 
 from controller.actions import Inbox
+from controller.deciding.bind import turn_wait
 from controller.deciding.lifecycle import Entry, Stage
 from controller.deciding.pending import RETRIED, of_name
-from controller.deciding.permit import turn_wait
 from controller.deciding.preempt import LOWER, OF_QUEUES
 from controller.deciding.scheduler import Scheduler
 from controller.metrics import Metrics
