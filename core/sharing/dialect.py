@@ -146,20 +146,13 @@ class SharedCards(Dialect[Card, Request, Assignment]):
         return {name: amount for name, amount in found.items() if name}
 
     def metered(self, assignment: Assignment, tables: Tables) -> Mapping[str, int]:
-        # At the pod's peak; the charges must be in MiB.
-        charges, card_type = assignment.charges, assignment.type
-        return self.metered_as(
-            sum([one.memory for one in charges]), sum([one.cores for one in charges]), tables, card_type
-        )
-
-    def metered_as(self, memory_mib: int, cores_pct: int, tables: Tables, card_type: str = "") -> Mapping[str, int]:
-        """Return these totals of cards of *card_type* by resource; a percentage counts as the memory that it becomes.
-
-        A part of a unit counts as a whole unit, so that many pods together do not exceed a quota.
-        """
+        # At the pod's peak; the charges must be in MiB. A percentage counts as the memory that it becomes, and a part
+        # of a unit as a whole one, so that many pods together do not exceed a quota.
+        charges = assignment.charges
+        memory_mib, cores_pct = sum([one.memory for one in charges]), sum([one.cores for one in charges])
         found: dict[str, int] = {}
-        for one in self.declared(tables):
-            if one.cards and one.memory and one.type in ("", card_type):
+        for one in self._counted(tables):
+            if one.type in ("", assignment.type):
                 found |= {one.memory: -(-memory_mib // one.mib_per_unit), one.cores: cores_pct, one.percentage: 0}
         found.pop("", None)
         return found

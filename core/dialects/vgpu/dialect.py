@@ -1,6 +1,5 @@
 """The vGPU protocol behind the port."""
 
-from collections.abc import Mapping
 from typing import Final
 
 from core import names
@@ -9,7 +8,6 @@ from core.dialects.vgpu.table import ARGUMENTS, SECTION, VgpuTable
 from core.port.cards import Series
 from core.port.spec import MIG_MANAGER, CardLists, DialectSpec, Heartbeat, Metrics, Modes, Scaling
 from core.settings import DialectName, Tables
-from core.sharing.account import Assignment
 from core.sharing.card import MODES
 from core.sharing.dialect import SharedCards
 from core.sharing.request import Request, Resources
@@ -30,16 +28,12 @@ class Vgpu(SharedCards):
     next_stamp = staticmethod(pods.next_stamp)
     confusable = staticmethod(pods.confusable)
     in_flight = staticmethod(pods.in_flight)
+    metered = staticmethod(pods.metered)
     advice = staticmethod(pods.advice)
     warnings = staticmethod(pods.warnings)
 
     def declared(self, tables: Tables) -> tuple[Resources, ...]:
         return (tables.of(VgpuTable).named,)
-
-    def metered(self, assignment: Assignment, tables: Tables) -> Mapping[str, int]:
-        # As written: Volcano counts what pods ask, not the slices that they get.
-        memory_mib = sum([one.memory for one in assignment.entries]) * tables.of(VgpuTable).named.mib_per_unit
-        return self.metered_as(memory_mib, sum([one.cores for one in assignment.entries]), tables)
 
     def ways(self, request: Request) -> tuple[tuple[str, Request], ...]:
         return () if request.modes else tuple((mode, request._replace(modes=(mode,))) for mode in MODES)

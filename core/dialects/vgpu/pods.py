@@ -427,6 +427,17 @@ def rotate(old: Mapping[str, str], new: Mapping[str, str]) -> Mapping[str, str |
     return {keys.TO_ALLOCATE: shown, SEGMENT_QUEUE: left or None}
 
 
+def metered(assignment: Assignment, tables: Tables) -> dict[str, int]:
+    """As written, in units: Volcano counts what pods ask, not the slices that they get."""
+    named = tables.of(VgpuTable).named
+    memory, cores = sum([one.memory for one in assignment.entries]), sum([one.cores for one in assignment.entries])
+    # A percentage counts as the memory that it becomes.
+    found = {named.memory: memory, named.cores: cores}
+    if named.percentage:
+        found[named.percentage] = 0
+    return found
+
+
 def next_stamp(pods: Sequence[Pod], now_s: int) -> int:
     """Above the time of every pod of the node that has devices left to allocate, and above now."""
     open_pods = [one for one in pods if one.annotations.get(keys.TO_ALLOCATE) or one.annotations.get(SEGMENT_QUEUE)]

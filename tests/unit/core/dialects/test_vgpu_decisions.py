@@ -275,6 +275,21 @@ def test_an_entry_that_names_no_card_of_the_node_closes_it_only_if_it_cannot_be_
     assert long.closes
 
 
+@pytest.mark.parametrize("factor", [1, 10])
+def test_queues_and_quotas_count_what_was_asked_in_its_units_and_not_the_slice(factor):
+    named = VgpuTable().named._replace(mib_per_unit=factor)
+    tables = Tables(sections=(VgpuTable(named=named, geometries=TABLES.of(VgpuTable).geometries),))
+    cards = offered(record("GPU-a", model=A100, memory=40960 // factor, mode="mig"), tables=tables)
+    request = VGPU.request(pod(container(number=1, memory=6000 // factor, cores=5)), tables)
+    placed = VGPU.place(cards, request, Policy.BINPACK)
+    assert placed.assignment.charges[0].memory * factor > 6000
+    assert VGPU.metered(placed.assignment, tables) == {
+        named.memory: 6000 // factor,
+        named.cores: placed.assignment.entries[0].cores,
+        named.percentage: 0,
+    }
+
+
 @pytest.mark.parametrize(
     "ids",
     [
