@@ -1,16 +1,17 @@
 """Permit and Bind: a placed pod waits until its device plugin can mistake no pod in flight for it; then it is bound.
 
 A pod that waits too long goes to another node. Some device plugins need a lock of the node before a Binding
-(`nodes.NodeLocks`).
+(`nodes.NodeLocks`). Until the outcome of a Binding is known, nothing is decided about its pod.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from math import inf, isinf
 from typing import Final
 
-from controller.actions import Bind, Lock, target_of
+from controller.actions import Bind, Fence, Lock, ReadPod, target_of
 from controller.deciding.cluster import ClusterState
-from controller.deciding.lifecycle import Entry, Stage
+from controller.deciding.lifecycle import AttemptState, Entry, News, PodCondition, Stage
+from controller.deciding.pending import FIRST_REST_S, Pending
 from controller.deciding.reserve import Reservations
 from controller.deciding.score import Wish, step_aside
 from controller.handing_over.collision import CollisionKey
@@ -23,6 +24,7 @@ from core.model import NodeName, Pod, PodUid, container_names, group_of
 from core.placing.decide import Shape
 from core.port.handoff import Stamp
 from core.waiting import Cause, Wait
+from kube.calls import is_newer
 
 # All annotations of an object, keys and values. Source: facts 2.3, measured on kube-apiserver v1.36.
 _ANNOTATIONS_MAX_BYTES: Final = 262_144
@@ -371,3 +373,168 @@ class PluginGate:
             return turn_wait(node)
         text = f"{_BUSY}; until then no idle node or card is opened for it, {most_s:g} s at most (turn_wait_max_s)"
         return turn_wait(node, text)
+
+
+# ---------------------------------------------------------------------- what became of Bindings
+
+
+_NOT_SAID: Final = "the API server neither binds this pod nor gives a reason; the pod is retried"
+
+
+class Outcomes:
+    """Takes the outcomes of Bindings, and settles those that are unknown, by the rules of `lifecycle.ATTEMPTS`."""
+
+    def __init__(
+        self, cluster: ClusterState, reservations: Reservations, pending: Pending, withdraw: Callable[[Entry], None]
+    ) -> None:
+        """*withdraw*: takes a pod out of flight, and repairs the lock of its node."""
+        self._cluster: Final = cluster
+        self._reservations: Final = reservations
+        self._pending: Final = pending
+        self._withdraw: Final = withdraw
+
+    # ------------------------------------------------------------------ answers
+
+    def bound(self, uid: PodUid, attempt: int) -> None:
+        """The Binding was written."""
+        entry = self._waiting_for(uid, attempt, AttemptState.SENT)
+        if entry is not None:
+            self._cluster.sent.hear(uid, News.ACCEPTED)
+            self._cluster.queue.written(entry)
+
+    def refused(self, uid: PodUid, attempt: int, *, rest_s: float = 0.0, wait: Wait | None = None) -> None:
+        """Release the pod and queue it again, because its Binding was certainly not written.
+
+        Args:
+            uid: the pod.
+            attempt: the number of the Binding.
+            rest_s: the minimum back-off.
+            wait: what to report to the user, if a retry will not help.
+        """
+        entry = self._waiting_for(uid, attempt, AttemptState.SENT)
+        if entry is not None:
+            self._cluster.queue.failed(entry)
+            self._cluster.sent.hear(uid, News.REFUSED)
+            self._release(entry, rest_s=rest_s, wait=wait)
+        self._let_vanish(uid)
+
+    def contradicted(self, uid: PodUid, attempt: int) -> None:
+        """Read the pod, because a 404 or 409 shows that it has changed, perhaps by an earlier Binding of its own."""
+        entry = self._waiting_for(uid, attempt, AttemptState.SENT)
+        if entry is not None:
+            self._doubt(entry, None, delay_s=0.0)
+        self._let_vanish(uid)
+
+    def _let_vanish(self, uid: PodUid) -> None:
+        """Take the pod out of flight if it is gone: without a Binding, kubelet never heard of it."""
+        if self._cluster.queue.get(uid) is None:
+            self._cluster.handoff.withdraw(uid, self._cluster.clock())
+
+    def lost(self, uid: PodUid, attempt: int, error: str) -> None:
+        """Keep everything reserved, because the Binding may have been written, and read the pod."""
+        entry = self._waiting_for(uid, attempt, AttemptState.SENT)
+        if entry is not None and entry.placement is not None:
+            text = f"it is not known whether the API server has bound this pod to {entry.placement.node}: {error}"
+            self._doubt(entry, Wait(Cause.SCHEDULER_ERROR, text), delay_s=FIRST_REST_S)
+
+    def _doubt(self, entry: Entry, wait: Wait | None, *, delay_s: float) -> None:
+        self._cluster.queue.failed(entry)
+        self._cluster.sent.hear(entry.pod.uid, News.LOST)
+        self._cluster.queue.doubt(entry, wait)
+        if entry.newest is None or not self._release_if_passed(entry, entry.newest):
+            self._read(entry, delay_s)
+
+    def _read(self, entry: Entry, delay_s: float) -> None:
+        delay_s = max(delay_s, self._pending.rest_s(entry))
+        self._cluster.actions.append(ReadPod(pod=target_of(entry.pod), attempt=entry.attempt, delay_s=delay_s))
+
+    def mistrust(self, entry: Entry) -> None:
+        """Read a pod whose recorded state is wrong; a Binding that was sent for it counts as unknown."""
+        self._cluster.queue.mistrust(entry)
+        if self._cluster.sent.state(entry.pod.uid) is AttemptState.SENT:
+            self._cluster.sent.hear(entry.pod.uid, News.LOST)
+        self._read(entry, FIRST_REST_S)
+
+    def _waiting_for(self, uid: PodUid, attempt: int, *states: AttemptState) -> Entry | None:
+        """Return the entry that waits for this answer; None if it is settled already, or the pod is gone."""
+        entry = self._cluster.queue.get(uid)
+        if entry is None or entry.attempt != attempt or self._cluster.sent.state(uid) not in states:
+            return None
+        return entry
+
+    # ------------------------------------------------------------------ what watches and reads show
+
+    def seen(self, entry: Entry, pod: Pod) -> None:
+        """Note a pod without a node whose Binding is unsettled; it counts once the outcome is known."""
+        self._cluster.queue.note(entry, pod)
+        if entry.stage is Stage.SETTLING:
+            self._release_if_passed(entry, pod)
+
+    def _release_if_passed(self, entry: Entry, pod: Pod) -> bool:
+        """Release the pod if *pod*, on no node, shows that its Binding can no longer be written; return whether."""
+        uid = pod.uid
+        if self._cluster.sent.state(uid) is None or not is_newer(pod.resource_version, self._cluster.sent.version(uid)):
+            return False
+        self._cluster.sent.hear(uid, News.PASSED)
+        self._release(entry)
+        return True
+
+    def read(self, uid: PodUid, attempt: int, pod: Pod) -> None:
+        """Settle an attempt by *pod*, without a node, as the API server returned it after the answer was lost."""
+        entry = self._cluster.queue.get(uid)
+        if entry is None or entry.stage is not Stage.SETTLING or entry.attempt != attempt:
+            return  # the mirror has settled it meanwhile
+        state = self._cluster.sent.state(uid)
+        self._cluster.queue.note(entry, pod)
+        if state is None:
+            self._release(entry)
+        elif pod.resource_version != self._cluster.sent.version(uid):
+            self._cluster.sent.hear(uid, News.PASSED)
+            self._release(entry)
+        elif state is AttemptState.UNKNOWN:
+            self._cluster.sent.hear(uid, News.READ_OPEN)
+            self._fence(entry, pod)
+        else:
+            self._unfenced(entry)  # the fence changed nothing
+
+    def read_again(self, uid: PodUid, attempt: int) -> None:
+        """Read the pod again, because the last read was older than what is known."""
+        entry = self._cluster.queue.get(uid)
+        if entry is not None and entry.stage is Stage.SETTLING and entry.attempt == attempt:
+            self._read(entry, FIRST_REST_S)
+
+    def _fence(self, entry: Entry, pod: Pod) -> None:
+        wait = entry.wait or Wait(Cause.SCHEDULER_ERROR, _NOT_SAID)
+        self._cluster.actions.append(
+            Fence(
+                pod=target_of(pod),
+                attempt=entry.attempt,
+                version=pod.resource_version,
+                wait=wait,
+                first=entry.condition is None,
+            )
+        )
+
+    def fenced(self, uid: PodUid, attempt: int, pod: Pod) -> None:
+        """Settle an attempt by *pod*, as it is since its condition was written."""
+        entry = self._waiting_for(uid, attempt, AttemptState.FENCING)
+        if entry is not None:
+            self._cluster.set_condition(entry, PodCondition(text=pod.scheduled_message, at_s=self._cluster.clock()))
+            self.read(uid, attempt, pod)
+
+    def not_fenced(self, uid: PodUid, attempt: int) -> None:
+        """Read the pod again, because its condition may not have been written."""
+        entry = self._waiting_for(uid, attempt, AttemptState.FENCING)
+        if entry is not None:
+            self._unfenced(entry)
+
+    def _unfenced(self, entry: Entry) -> None:
+        self._cluster.queue.failed(entry)
+        self._cluster.sent.hear(entry.pod.uid, News.LOST)
+        self._read(entry, FIRST_REST_S)
+
+    def _release(self, entry: Entry, *, rest_s: float = 0.0, wait: Wait | None = None) -> None:
+        """Release what a dead attempt had reserved, and continue with the pod as it is now."""
+        self._withdraw(entry)
+        self._reservations.release(entry)
+        self._pending.settled(entry, rest_s=rest_s, wait=wait)

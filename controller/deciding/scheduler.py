@@ -8,13 +8,13 @@ from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
 from functools import partial
 from typing import Final, TypeVar
 
-from controller.actions import Clear, Fence, ReadPod, target_of
-from controller.deciding.bind import Binder, PluginGate
+from controller.actions import Clear, target_of
+from controller.deciding.bind import Binder, Outcomes, PluginGate
 from controller.deciding.cluster import ClusterState
 from controller.deciding.cycle import Chore, Cycle
-from controller.deciding.lifecycle import UNSETTLED, AttemptState, Entry, News, PodCondition, Stage, UndefinedEventError
+from controller.deciding.lifecycle import UNSETTLED, Entry, PodCondition, Stage, UndefinedEventError
 from controller.deciding.nodes import SLICE, NodeLocks, Nodes, sliced
-from controller.deciding.pending import FIRST_REST_S, Pending, holds_the_same, is_served
+from controller.deciding.pending import Pending, holds_the_same, is_served
 from controller.deciding.prebind import Claims, PreBind
 from controller.deciding.preempt import Preempting
 from controller.deciding.reserve import Reservations
@@ -32,170 +32,11 @@ from core.kueue import POD_SET
 from core.model import GroupKey, NodeName, Phase, Pod, PodUid, group_of
 from core.port.handoff import Progress
 from core.settings import Settings, Tables
-from core.waiting import Cause, Wait, code_in
+from core.waiting import code_in
 from core.wire.policies import Namespace
 from kube.calls import is_newer
 
 _T = TypeVar("_T")
-_NOT_SAID: Final = "the API server neither binds this pod nor gives a reason; the pod is retried"
-
-
-class Outcomes:
-    """Takes the outcomes of Bindings, and settles those that are unknown, by the rules of `lifecycle.ATTEMPTS`."""
-
-    def __init__(self, cluster: ClusterState, reservations: Reservations, pending: Pending, locks: NodeLocks) -> None:
-        self._cluster: Final = cluster
-        self._reservations: Final = reservations
-        self._pending: Final = pending
-        self._locks: Final = locks
-
-    # ------------------------------------------------------------------ answers
-
-    def bound(self, uid: PodUid, attempt: int) -> None:
-        """The Binding was written."""
-        entry = self._waiting_for(uid, attempt, AttemptState.SENT)
-        if entry is not None:
-            self._cluster.sent.hear(uid, News.ACCEPTED)
-            self._cluster.queue.written(entry)
-
-    def refused(self, uid: PodUid, attempt: int, *, rest_s: float = 0.0, wait: Wait | None = None) -> None:
-        """Release the pod and queue it again, because its Binding was certainly not written.
-
-        Args:
-            uid: the pod.
-            attempt: the number of the Binding.
-            rest_s: the minimum back-off.
-            wait: what to report to the user, if a retry will not help.
-        """
-        entry = self._waiting_for(uid, attempt, AttemptState.SENT)
-        if entry is not None:
-            self._cluster.queue.failed(entry)
-            self._cluster.sent.hear(uid, News.REFUSED)
-            self._release(entry, rest_s=rest_s, wait=wait)
-        self._let_vanish(uid)
-
-    def contradicted(self, uid: PodUid, attempt: int) -> None:
-        """Read the pod, because a 404 or 409 shows that it has changed, perhaps by an earlier Binding of its own."""
-        entry = self._waiting_for(uid, attempt, AttemptState.SENT)
-        if entry is not None:
-            self._doubt(entry, None, delay_s=0.0)
-        self._let_vanish(uid)
-
-    def _let_vanish(self, uid: PodUid) -> None:
-        """Take the pod out of flight if it is gone: without a Binding, kubelet never heard of it."""
-        if self._cluster.queue.get(uid) is None:
-            self._cluster.handoff.withdraw(uid, self._cluster.clock())
-
-    def lost(self, uid: PodUid, attempt: int, error: str) -> None:
-        """Keep everything reserved, because the Binding may have been written, and read the pod."""
-        entry = self._waiting_for(uid, attempt, AttemptState.SENT)
-        if entry is not None and entry.placement is not None:
-            text = f"it is not known whether the API server has bound this pod to {entry.placement.node}: {error}"
-            self._doubt(entry, Wait(Cause.SCHEDULER_ERROR, text), delay_s=FIRST_REST_S)
-
-    def _doubt(self, entry: Entry, wait: Wait | None, *, delay_s: float) -> None:
-        self._cluster.queue.failed(entry)
-        self._cluster.sent.hear(entry.pod.uid, News.LOST)
-        self._cluster.queue.doubt(entry, wait)
-        if entry.newest is None or not self._release_if_passed(entry, entry.newest):
-            self._read(entry, delay_s)
-
-    def _read(self, entry: Entry, delay_s: float) -> None:
-        delay_s = max(delay_s, self._pending.rest_s(entry))
-        self._cluster.actions.append(ReadPod(pod=target_of(entry.pod), attempt=entry.attempt, delay_s=delay_s))
-
-    def mistrust(self, entry: Entry) -> None:
-        """Read a pod whose recorded state is wrong; a Binding that was sent for it counts as unknown."""
-        self._cluster.queue.mistrust(entry)
-        if self._cluster.sent.state(entry.pod.uid) is AttemptState.SENT:
-            self._cluster.sent.hear(entry.pod.uid, News.LOST)
-        self._read(entry, FIRST_REST_S)
-
-    def _waiting_for(self, uid: PodUid, attempt: int, *states: AttemptState) -> Entry | None:
-        """Return the entry that waits for this answer; None if it is settled already, or the pod is gone."""
-        entry = self._cluster.queue.get(uid)
-        if entry is None or entry.attempt != attempt or self._cluster.sent.state(uid) not in states:
-            return None
-        return entry
-
-    # ------------------------------------------------------------------ what watches and reads show
-
-    def seen(self, entry: Entry, pod: Pod) -> None:
-        """Note a pod without a node whose Binding is unsettled; it counts once the outcome is known."""
-        self._cluster.queue.note(entry, pod)
-        if entry.stage is Stage.SETTLING:
-            self._release_if_passed(entry, pod)
-
-    def _release_if_passed(self, entry: Entry, pod: Pod) -> bool:
-        """Release the pod if *pod*, on no node, shows that its Binding can no longer be written; return whether."""
-        uid = pod.uid
-        if self._cluster.sent.state(uid) is None or not is_newer(pod.resource_version, self._cluster.sent.version(uid)):
-            return False
-        self._cluster.sent.hear(uid, News.PASSED)
-        self._release(entry)
-        return True
-
-    def read(self, uid: PodUid, attempt: int, pod: Pod) -> None:
-        """Settle an attempt by *pod*, without a node, as the API server returned it after the answer was lost."""
-        entry = self._cluster.queue.get(uid)
-        if entry is None or entry.stage is not Stage.SETTLING or entry.attempt != attempt:
-            return  # the mirror has settled it meanwhile
-        state = self._cluster.sent.state(uid)
-        self._cluster.queue.note(entry, pod)
-        if state is None:
-            self._release(entry)
-        elif pod.resource_version != self._cluster.sent.version(uid):
-            self._cluster.sent.hear(uid, News.PASSED)
-            self._release(entry)
-        elif state is AttemptState.UNKNOWN:
-            self._cluster.sent.hear(uid, News.READ_OPEN)
-            self._fence(entry, pod)
-        else:
-            self._unfenced(entry)  # the fence changed nothing
-
-    def read_again(self, uid: PodUid, attempt: int) -> None:
-        """Read the pod again, because the last read was older than what is known."""
-        entry = self._cluster.queue.get(uid)
-        if entry is not None and entry.stage is Stage.SETTLING and entry.attempt == attempt:
-            self._read(entry, FIRST_REST_S)
-
-    def _fence(self, entry: Entry, pod: Pod) -> None:
-        wait = entry.wait or Wait(Cause.SCHEDULER_ERROR, _NOT_SAID)
-        self._cluster.actions.append(
-            Fence(
-                pod=target_of(pod),
-                attempt=entry.attempt,
-                version=pod.resource_version,
-                wait=wait,
-                first=entry.condition is None,
-            )
-        )
-
-    def fenced(self, uid: PodUid, attempt: int, pod: Pod) -> None:
-        """Settle an attempt by *pod*, as it is since its condition was written."""
-        entry = self._waiting_for(uid, attempt, AttemptState.FENCING)
-        if entry is not None:
-            self._cluster.set_condition(entry, PodCondition(text=pod.scheduled_message, at_s=self._cluster.clock()))
-            self.read(uid, attempt, pod)
-
-    def not_fenced(self, uid: PodUid, attempt: int) -> None:
-        """Read the pod again, because its condition may not have been written."""
-        entry = self._waiting_for(uid, attempt, AttemptState.FENCING)
-        if entry is not None:
-            self._unfenced(entry)
-
-    def _unfenced(self, entry: Entry) -> None:
-        self._cluster.queue.failed(entry)
-        self._cluster.sent.hear(entry.pod.uid, News.LOST)
-        self._read(entry, FIRST_REST_S)
-
-    def _release(self, entry: Entry, *, rest_s: float = 0.0, wait: Wait | None = None) -> None:
-        """Release what a dead attempt had reserved, and continue with the pod as it is now."""
-        self._locks.withdraw(entry)
-        self._reservations.release(entry)
-        self._pending.settled(entry, rest_s=rest_s, wait=wait)
-
-
 _CHANGED: Final = (
     "delete the pod, and check who may write assignments: its annotations name other cards than it was bound with, and "
     "it still counts on those"
@@ -249,7 +90,7 @@ class Scheduler:
         self.pending: Final = Pending(cluster, self.reservations)
         self.binder: Final = Binder(cluster, self.reservations)
         self.locks: Final = NodeLocks(cluster, self.reservations, self.pending, self.binder)
-        self.outcomes: Final = Outcomes(cluster, self.reservations, self.pending, self.locks)
+        self.outcomes: Final = Outcomes(cluster, self.reservations, self.pending, self.locks.withdraw)
         self.gate: Final = PluginGate(cluster, self.reservations, self.binder)
         self.vanished: Final = Vanished(cluster.ledger, cluster.handoff)
         self.prebind: Final = PreBind(cluster, self.reservations, self.pending, self.gate)

@@ -130,8 +130,8 @@ BROKEN = {
         {"forgotten"},
     ),
     "a refused pod is never retried": (
-        "refused = controller.deciding.scheduler.Outcomes.refused\n"
-        "controller.deciding.scheduler.Outcomes.refused = "
+        "refused = controller.deciding.bind.Outcomes.refused\n"
+        "controller.deciding.bind.Outcomes.refused = "
         "lambda *args, **more: refused(*args, **{**more, 'rest_s': 1e9})",
         ["a Binding is refused"],
         {"forgotten"},

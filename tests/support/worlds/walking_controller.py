@@ -24,7 +24,7 @@ _TASKS: Final = (_WATCH, "own", "bind ")
 _BEGINS: Final = "kube/reflector.py: Reflector._take"
 _CHANGED: Final = "controller/deciding/scheduler.py: Scheduler.pod_changed"
 _COUNTED: Final = "controller/deciding/scheduler.py: Scheduler._bound_pod"
-_ANSWERED: Final = "controller/deciding/scheduler.py: Outcomes.bound"
+_ANSWERED: Final = "controller/deciding/bind.py: Outcomes.bound"
 # The calls for the scheduler's task are run here; those of others are not counted.
 _INBOX: Final = "controller/actions.py: Inbox.work"
 # These run by time, whether or not there is a pod.
