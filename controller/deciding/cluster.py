@@ -22,7 +22,7 @@ from core.errors import InvalidRequestError
 from core.groups import DEFAULT_QUEUE, ROOT_QUEUE, line_of
 from core.history.pods import PodEvent, PodRecord, What
 from core.ledger import Ledger, Placement
-from core.model import Container, GroupKey, NodeName, Pod, PodUid, Standing, group_of, is_preemptable
+from core.model import Container, GroupKey, NodeName, Phase, Pod, PodUid, Standing, group_of, is_preemptable
 from core.placing.decide import Shape
 from core.placing.preemption import SYSTEM_CRITICAL, Crowd, Occupant
 from core.placing.queues import Deserved, QueueTree, deserved
@@ -204,6 +204,8 @@ class Occupants:
             or _MIRROR in pod.annotations
             or not is_preemptable(pod.annotations, pod.labels)
             or (spec is not None and spec.stays),
+            pending=pod.phase is Phase.PENDING,
+            ready=pod.ready,
         )
         # After a restore of etcd, a pod may be as it was before its deletion.
         if pod.deleting:
@@ -270,7 +272,8 @@ class Occupants:
         for uid in (*self._stuck, *self._spared):
             if uid in self._stuck or not who[uid].leaving:
                 who[uid] = who[uid]._replace(leaving=False, stays=True)
-        return Crowd(who, self._gangs(), self._all_budgets())
+        chosen = [uid for uid in self._victims if uid in who and not who[uid].leaving]
+        return Crowd(who, self._gangs(), self._all_budgets(), chosen)
 
     def _gangs(self) -> dict[Hashable, Collection[PodUid]]:
         """Return the members of every group that is disrupted together."""

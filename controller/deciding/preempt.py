@@ -18,7 +18,7 @@ from controller.actions import Preempt, Target, Unnominate, target_of
 from controller.deciding.cluster import ClusterState
 from controller.deciding.lifecycle import Ask, Capped, Entry, Order, Stage
 from controller.deciding.reserve import End, Nomination, Reservations
-from controller.deciding.victims import Leftovers, Question, VictimSearch, ended
+from controller.deciding.victims import LOWER, Leftovers, Question, VictimSearch, ended, forbidden
 from controller.grouping.budgets import spender_of
 from core.constraints.quota import QUOTA, Account
 from core.ledger import Ledger
@@ -32,8 +32,6 @@ from core.waiting import Cause, Wait
 _NEVER: Final = float("inf")
 # The order of a nomination by reclaim: victims of a higher priority must not take the capacity back.
 _BEFORE_ALL: Final = (1 - SYSTEM_CRITICAL, BEGUN, 0, 0)
-LOWER: Final = "of a lower priority"
-OF_QUEUES: Final = "of queues that hold more than they deserve"
 _LOOK_S: Final = 1.0
 _SLICE_S: Final = 0.003
 # Searches without victims take at most a twentieth of the time, successful ones half of it.
@@ -42,10 +40,8 @@ _REST_PER_FOUND: Final = 1.0
 # The pauses before another search for an ask, if no victims help, and if none are needed.
 _NOBODY_S: Final = 60.0
 _NO_NEED_S: Final = 5.0
-# The minimum time before a pod whose eviction was refused is chosen again: longer if that was known to break a budget,
-# so that other pods, which may be unhealthy and therefore unprotected, have their turn.
+# The minimum time before a pod whose eviction was refused is chosen again.
 _SPARED_S: Final = 30.0
-_SPARED_BY_BUDGET_S: Final = 600.0
 # A preemption ends if the pod is still refused this long after all victims have left.
 _QUIET_S: Final = 5.0
 # The maximum number of preemptions in progress: victims take up to their grace period to leave.
@@ -286,7 +282,7 @@ class Preempting:
         self._rests_until_s = max(self._rests_until_s, ended_s + _REST_PER_FOUND * (ended_s - started_s))
         if placement is None or self.victim_search.is_over(entry, [placement], self._cluster.occupants.leaving()):
             return False
-        self._nominate(entry, Eviction((), (placement,)), frozenset(), now_s)
+        self._nominate(entry, Eviction((), (placement,)), LOWER, now_s)
         return True
 
     def _go_on(self, search: _Search) -> None:
@@ -317,10 +313,13 @@ class Preempting:
             self._cluster.queue.ready(entry)
             return False
         who = self._who(search.ask, entry)
-        if answer is None:
+        if answer is None or answer.broken:
             # Nodes with other preemptions were left out, so another search may succeed later.
             self._rests[who] = now_s + (_NO_NEED_S if len(self._nominations) else _NOBODY_S)
             self.victim_search.was_in_vain()
+            if answer is not None:
+                whose, why = search.question.whose(answer), forbidden(answer.broken, entry.pod.namespace)
+                self._deny([one.pod for one in answer.placements], answer.victims[0], whose, why)
             return False
         question = search.question
         again: Eviction | None = answer
@@ -328,15 +327,15 @@ class Preempting:
             # Between the slices others may have come and gone.
             question = self.victim_search.question(entry, again=answer)
             again = ended(question.steps)
-        if again is None or not again.victims or again.violations > answer.violations:
+        if again is None or not again.victims or again.broken:
             self._rests[who] = now_s + _NO_NEED_S
             return False
-        self._nominate(entry, again, question.takes_back, now_s)
+        self._nominate(entry, again, question.whose(again), now_s)
         return True
 
     # ------------------------------------------------------------------ nominating
 
-    def _nominate(self, entry: Entry, found: Eviction, takes_back: Set[PodUid], now_s: float) -> None:
+    def _nominate(self, entry: Entry, found: Eviction, whose: str, now_s: float) -> None:
         """Request the evictions, and reserve the capacity for *entry* or its gang."""
         victims = tuple(target for uid in found.victims if (target := self._target(uid)) is not None)
         nominated = tuple(
@@ -344,7 +343,6 @@ class Preempting:
             for placement in found.placements
             if (one := self._cluster.queue.get(placement.pod)) is not None
         )
-        by_priority = takes_back.isdisjoint(found.victims)
         key = group_of(entry.pod) if isinstance(entry.parked, Together) else None
         nodes = frozenset(placement.node for placement in found.placements)
         cleared = frozenset(node for _, node in victims)
@@ -355,14 +353,13 @@ class Preempting:
         nomination = Nomination(
             uid=entry.pod.uid,
             key=key,
-            order=entry.order if by_priority else _BEFORE_ALL,
+            order=entry.order if whose == LOWER else _BEFORE_ALL,
             nodes=nodes,
             victims=found.victims,
             nominated=tuple(pod for pod, _ in nominated),
             until_s=now_s + self._cluster.settings.preemption_wait_s,
             asking=True,
-            whose=LOWER if by_priority else OF_QUEUES,
-            breaks_budgets=found.violations > 0,
+            whose=whose,
             placed=tuple(uid for uid, pod in members.items() if self._counts(pod)),
             minimums=spec.minimums if spec is not None else (),
             cleared=cleared,
@@ -483,30 +480,26 @@ class Preempting:
         """
         self.trouble = trouble
         now_s, nomination = self._cluster.clock(), self._made_by(action)
-        is_known = by_budget and nomination is not None and nomination.breaks_budgets
         for one, _ in action.victims:
             if one.uid == victim:
-                spared_s = _SPARED_BY_BUDGET_S if is_known else _SPARED_S
-                self._cluster.occupants.spare(one, now_s + max(rest_s, spared_s))
+                self._cluster.occupants.spare(one, now_s + max(rest_s, _SPARED_S))
         if trouble:
             self._rests_until_s = now_s + _NOBODY_S
         if nomination is None:
             return
-        first = self._cluster.queue.get(nomination.uid)
-        if is_known and first is not None and first.parked is not None:
-            self._rests[self._who(first.parked, first)] = now_s + _NOBODY_S
         self._end(nomination, End.REFUSED)
         if victim is not None:
-            self._deny(nomination, victim, by_budget=by_budget)
+            why = forbidden() if by_budget else "the API server refused it"
+            self._deny([pod.uid for pod in nomination.nominated], victim, nomination.whose, why)
 
-    def _deny(self, nomination: Nomination, victim: PodUid, *, by_budget: bool) -> None:
-        """Note for the waiting pods of *nomination* that *victim* stays."""
-        why = "a disruption budget forbids it" if by_budget else "the API server refused it"
+    def _deny(self, pods: Iterable[PodUid], victim: PodUid, whose: str, why: str) -> None:
+        """Note for those of *pods* that wait that *victim* stays."""
         # Victims take turns, so a name or a node would change the text each time.
-        text = f"To evict pods {nomination.whose} would help, but {why}; this is tried again."
-        for entry in self._waiting(nomination):
-            self._denied[entry.pod.uid] = victim, text
-            self._cluster.unreported[entry.pod.uid] = None
+        text = f"To evict pods {whose} would help, but {why}; this is tried again."
+        for uid in pods:
+            if self._cluster.queue.get(uid) is not None:
+                self._denied[uid] = victim, text
+                self._cluster.unreported[uid] = None
 
     def denied(self, entry: Entry) -> str:
         """Return that no pod was evicted for *entry*, and why, as a sentence; "" if that does not hold it up now."""

@@ -56,8 +56,7 @@ class Nomination(ReservedNodes):
     victims: the pods that are evicted. nominated: the pods whose status names such a node. until_s: the latest end;
     quiet_s: since when no pod there is leaving, both monotonic. asking: not all victims were asked to leave yet. whose:
     what kind of pods the victims are, in words. placed: the members of the group that counted already.
-    minimums: how many members the group needed. breaks_budgets: the victims' disruption budgets do not allow all of
-    the evictions, as far as the watch shows them. spender: whose queue and namespace are charged. cleared: the
+    minimums: how many members the group needed. spender: whose queue and namespace are charged. cleared: the
     nodes of the victims. takes: what each pod takes of its queue and namespace, as far as known. awaits: pods that are
     ending anyway and must leave a part of the queue or namespace as well, as far as known.
     """
@@ -71,7 +70,6 @@ class Nomination(ReservedNodes):
     whose: str = "of a lower priority"
     placed: tuple[PodUid, ...] = ()
     minimums: tuple[object, ...] = ()
-    breaks_budgets: bool = False
     cleared: frozenset[NodeName] = frozenset()
     takes: Mapping[PodUid, Mapping[str, int]] = field(default_factory=dict)
     awaits: tuple[PodUid, ...] = ()

@@ -16,9 +16,12 @@ from core.ledger import Ledger, Placement
 from core.model import GroupKey, NodeName, Pod, PodUid, group_of
 from core.placing.decide import Shape, placed_on
 from core.placing.gang import Unit
-from core.placing.preemption import LOOKED_AT_MAX, Crowd, Eviction, FoundOnNodes, Occupant, victims_for
+from core.placing.preemption import LOOKED_AT_MAX, Broken, Crowd, Eviction, FoundOnNodes, Occupant, victims_for
 from core.placing.queues import Allowance, QueueTree, Reclaim
+from core.units import counted, listed
 
+LOWER: Final = "of a lower priority"
+OF_QUEUES: Final = "of queues that hold more than they deserve"
 # Lower than every priority.
 _NO_PRIORITY: Final = -(1 << 63)
 # The maximum number of nodes that are tried for one pod, because nothing else is decided meanwhile.
@@ -109,6 +112,10 @@ class Question(NamedTuple):
     steps: Generator[None, None, Eviction | None]
     crowd: Crowd
     takes_back: Set[PodUid] = frozenset()
+
+    def whose(self, found: Eviction) -> str:
+        """Return what kind of pods the victims of *found* are, in words."""
+        return LOWER if self.takes_back.isdisjoint(found.victims) else OF_QUEUES
 
 
 class VictimSearch:
@@ -267,6 +274,19 @@ def ended(steps: Generator[None, None, Eviction | None]) -> Eviction | None:
             next(steps)
         except StopIteration as end:
             return end.value  # type: ignore[no-any-return]  # typeshed knows no better
+
+
+def forbidden(broken: Iterable[Broken] = (), namespace: str = "") -> str:
+    """Return that disruption budgets forbid evictions, and which; users of *namespace* may see only those there."""
+    told = []
+    for budgets, wanted, many in broken:
+        names = listed([one.name if one.namespace == namespace else "one of another namespace" for one in budgets], 3)
+        told.append(
+            f"{names} select the same pod, and the API server evicts no such pod"
+            if len(budgets) > 1
+            else f"{names} allows {wanted - many} of {counted(wanted, 'evictions')}"
+        )
+    return ": ".join(("a disruption budget forbids it", *filter(None, ["; ".join(told)])))
 
 
 def reclaim_for(

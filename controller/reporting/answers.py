@@ -13,8 +13,8 @@ from controller.actions import Inbox
 from controller.deciding.bind import turn_wait
 from controller.deciding.lifecycle import Entry, Stage
 from controller.deciding.pending import RETRIED, of_name
-from controller.deciding.preempt import LOWER, OF_QUEUES
 from controller.deciding.scheduler import Scheduler
+from controller.deciding.victims import forbidden
 from controller.metrics import Metrics
 from controller.reporting.work import Work
 from core.constraints.quota import over_wait
@@ -29,7 +29,6 @@ from core.placing.decide import Shape, look_around, shape_of
 from core.placing.gang import Together
 from core.placing.learning import Learning
 from core.placing.pack import STEPS
-from core.placing.preemption import Eviction
 from core.placing.queues import PRIORITY_FIELD
 from core.waiting import Cause, Wait
 from core.wire.previews import asked_pod
@@ -85,17 +84,23 @@ async def would_leave(scheduler: Scheduler, entry: Entry) -> dict[str, Any]:
     ledger = scheduler.cluster.ledger
     nodes = sorted({node for uid in found.victims if (node := ledger.node_of(uid)) is not None})
     told = {"pods": keys, "pods_of_others": others, "nodes": nodes, "breaks_budgets": found.violations}
-    whose = LOWER if question.takes_back.isdisjoint(found.victims) else OF_QUEUES
     state, when = "off", "preemption is off"
     if not entry.standing.preempts:
         state, when = "never", "its preemptionPolicy is Never"
     elif preempting.is_on:
         state = "on"
-        when = f"they will be evicted once it has been refused for {settings.preemption_delay_s:g} s"
-    return {"preemption": {"state": state, **told}, "text": f"{_sentence(keys, others, nodes, found, whose)}; {when}."}
+        when = (
+            forbidden(found.broken, entry.pod.namespace)
+            if found.broken
+            else f"they will be evicted once it has been refused for {settings.preemption_delay_s:g} s"
+        )
+    return {
+        "preemption": {"state": state, **told},
+        "text": f"{_sentence(keys, others, nodes, question.whose(found))}; {when}.",
+    }
 
 
-def _sentence(keys: Sequence[str], others: int, nodes: Sequence[str], found: Eviction, whose: str) -> str:
+def _sentence(keys: Sequence[str], others: int, nodes: Sequence[str], whose: str) -> str:
     many = len(keys) + others
     named = list(keys[:_NAMED])
     if len(keys) > _NAMED:
@@ -104,10 +109,7 @@ def _sentence(keys: Sequence[str], others: int, nodes: Sequence[str], found: Evi
         named.append(f"{others} of other namespaces")
     listed = " and ".join((*filter(None, [", ".join(named[:-1])]), named[-1]))
     pods = f"1 pod {whose} holds" if many == 1 else f"{many} pods {whose} hold"
-    text = f"{pods} its capacity on {', '.join(nodes[:_NAMED])}: {listed}"
-    if found.violations:
-        text += f" ({found.violations} of them against a disruption budget, which may forbid it)"
-    return text
+    return f"{pods} its capacity on {', '.join(nodes[:_NAMED])}: {listed}"
 
 
 async def answer(
@@ -190,8 +192,7 @@ async def _pending(
         leaving = await would_leave(scheduler, entry)
         text = leaving.pop("text", "")
         found |= leaving
-        for more in (text, scheduler.preempting.denied(entry)):
-            found["text"] += f"\n{more}" if more else ""
+        found["text"] += "".join([f"\n{more}" for more in (text, scheduler.preempting.denied(entry)) if more])
     if entry.standing.raised_by:
         found["priority"] = entry.standing.priority
         whose = entry.standing.raised_by

@@ -38,6 +38,7 @@ from core.constraints.topology.peers import meets
 from core.groups import GroupSpec
 from core.model import Node, NodeName, Phase, Pod, PodUid
 from core.moving.who import replacement_of
+from core.placing.preemption import is_counted
 from core.port.handoff import LockStep, LockWait
 from core.settings import Settings, Tables
 from core.wire.policies import DisruptionBudget
@@ -365,12 +366,16 @@ class SimulatedCluster:
         allowed = {(one.namespace, one.name): one.allowed for one in self._budgets()}
         pods = [pod for victim, _ in action.victims if (pod := self.pods.get(victim.uid)) is not None]
         for pod in pods:
-            for budget in self._budgets():
-                if budget.namespace == pod.namespace and meets(pod.labels, budget.selector):
-                    allowed[budget.namespace, budget.name] -= 1
-                    if allowed[budget.namespace, budget.name] < 0:
-                        preempting.refused(action, pod.uid, by_budget=True)
-                        return
+            covering = [
+                one for one in self._budgets() if one.namespace == pod.namespace and meets(pod.labels, one.selector)
+            ]
+            if not is_counted(covering, pending=pod.phase is Phase.PENDING, ready=pod.ready):
+                continue
+            for budget in covering:
+                allowed[budget.namespace, budget.name] -= 1
+                if len(covering) > 1 or allowed[budget.namespace, budget.name] < 0:
+                    preempting.refused(action, pod.uid, by_budget=True)
+                    return
         for pod in pods:
             self.preempted[pod.uid] = action.nomination
             self.evict(pod.uid)

@@ -60,7 +60,8 @@ class Occupant(NamedTuple):
     """A pod on a node, with what decides whether it may be evicted.
 
     start_s: when it was started, Unix seconds. block: pods with the same one are only evicted together, if
-    `Crowd.blocks` has it. leaving: it is ending anyway. stays: it is never evicted.
+    `Crowd.blocks` has it. leaving: it is ending anyway. stays: it is never evicted. pending: its phase is Pending, so
+    no disruption budget counts its eviction. ready: its condition Ready is True.
     """
 
     priority: int
@@ -68,14 +69,20 @@ class Occupant(NamedTuple):
     block: Hashable = None
     leaving: bool = False
     stays: bool = False
+    pending: bool = False
+    ready: bool = True
 
 
 class Crowd(NamedTuple):
-    """The pods on nodes; a pod that is not in *occupants* is never evicted. blocks: the pods of each block."""
+    """The pods on nodes; a pod that is not in *occupants* is never evicted.
+
+    blocks: the pods of each block. chosen: victims of earlier preemptions; they spend the *budgets* as well.
+    """
 
     occupants: Mapping[PodUid, Occupant]
     blocks: Mapping[Hashable, Collection[PodUid]]
     budgets: Sequence[DisruptionBudget] = ()
+    chosen: Collection[PodUid] = ()
 
 
 class Cost(NamedTuple):
@@ -95,24 +102,40 @@ class Cost(NamedTuple):
     node: NodeName
 
 
+class Broken(NamedTuple):
+    """A disruption budget that forbids *forbidden* of the *wanted* evictions; several if they cover the same pods.
+
+    The API server evicts no pod that several cover.
+    """
+
+    budgets: tuple[DisruptionBudget, ...]
+    wanted: int
+    forbidden: int
+
+
 class Eviction(NamedTuple):
     """The pods to evict, the most important first, and the placements of the unit's members after that.
 
-    Without victims, the unit fits now, or as soon as the pods that are ending have ended. violations: how many of them
-    break a disruption budget. guarded: those that one covers.
+    Without victims, the unit fits now, or as soon as the pods that are ending have ended. guarded: the victims that a
+    disruption budget covers. broken: the budgets that forbid it; no set of victims was found without any.
     """
 
     victims: tuple[PodUid, ...]
     placements: tuple[Placement, ...]
-    violations: int = 0
     guarded: frozenset[PodUid] = frozenset()
+    broken: tuple[Broken, ...] = ()
+
+    @property
+    def violations(self) -> int:
+        """How many of the evictions disruption budgets forbid."""
+        return sum([one.forbidden for one in self.broken])
 
 
 class _Block(NamedTuple):
     """Pods that are evicted together: their highest priority, the earliest start, and the first of their names.
 
     minus_queue: how important the queue is that they are taken back from, negated. budgets: for each pod, the
-    disruption budgets that cover it.
+    disruption budgets that count its eviction. guarded: the pods that one covers.
     """
 
     minus_queue: tuple[int, ...]
@@ -121,6 +144,7 @@ class _Block(NamedTuple):
     key: str
     pods: tuple[PodUid, ...]
     budgets: tuple[tuple[int, ...], ...]
+    guarded: tuple[PodUid, ...]
 
 
 class _Candidate(NamedTuple):
@@ -202,8 +226,9 @@ def victims_for(
 ) -> Generator[None, None, Eviction | None]:
     """Return the pods to evict so that the minimum of *unit* fits; None if no eviction would help.
 
-    For a unit that must be in one domain, they are in the narrowest domain in which that helps. No pod is evicted for a
-    unit whose subgroups must be in domains of their own.
+    Only if all that was found breaks disruption budgets, the answer does, too. For a unit that must be in one domain,
+    the victims are in the narrowest domain in which that helps. No pod is evicted for a unit whose subgroups must be in
+    domains of their own.
 
     Yields after each node. In the end *ledger* is as it was.
 
@@ -233,21 +258,20 @@ def victims_for(
             found = yield from _found(ledger, partial(search, passed_over=passed_over | outside, only=_NO_PODS), unit)
             if found is not None and (allowance is None or allowance.suffices(found.placements, ())):
                 return found
+    forbidden: Eviction | None = None
     for outside in _outsides(ledger, unit):
         there = partial(search, passed_over=passed_over | outside)
-        found = yield from _found(ledger, partial(there, reclaim=reclaim), unit)
-        if found is None:
-            continue
-        if allowance is None or allowance.suffices(found.placements, found.victims):
+        found = yield from _allowed(ledger, [partial(there, reclaim=reclaim)], unit)
+        if found is not None and allowance is not None and not allowance.suffices(found.placements, found.victims):
+            if not allowance.may_suffice(found.placements, found.victims):
+                continue
+            within = partial(there, allowance=allowance)
+            ways = [partial(within, only=allowance.mates), partial(within, reclaim=reclaim)]
+            found = yield from _allowed(ledger, ways, unit)
+        if found is not None and not found.broken:
             return found
-        if not allowance.may_suffice(found.placements, found.victims):
-            continue
-        for only, taken_back in ((allowance.mates, None), (None, reclaim)):
-            within = partial(there, reclaim=taken_back, allowance=allowance, only=only)
-            found = yield from _found(ledger, within, unit)
-            if found is not None:
-                return found
-    return None
+        forbidden = forbidden or found
+    return forbidden
 
 
 def _outsides(ledger: Ledger, unit: Unit) -> Iterator[Set[NodeName]]:
@@ -257,6 +281,22 @@ def _outsides(ledger: Ledger, unit: Unit) -> Iterator[Set[NodeName]]:
     elif unit.topology is not None and not any(one.near.hard for one in unit.inner.values()):
         for domain in domains(ledger, unit.topology, unit.home):
             yield ledger.states.keys() - domain.nodes
+
+
+def _allowed(
+    ledger: Ledger, searches: Iterable["partial[_Search]"], unit: Unit
+) -> Generator[None, None, Eviction | None]:
+    """Return the first result of *searches* that breaks no disruption budget; if all do, the first."""
+    forbidden: Eviction | None = None
+    for search in searches:
+        for is_strict in (False, True):
+            found = yield from _found(ledger, partial(search, is_strict=is_strict), unit)
+            if found is None or not found.broken:
+                break
+            forbidden = forbidden or found
+        if found is not None and not found.broken:
+            return found
+    return forbidden
 
 
 def _found(ledger: Ledger, search: Callable[[], "_Search"], unit: Unit) -> Generator[None, None, Eviction | None]:
@@ -329,6 +369,7 @@ class _Search:
         known: FoundOnNodes | None = None,
         allowance: Allowance | None = None,
         only: Set[PodUid] | None = None,
+        is_strict: bool = False,
     ) -> None:
         self.is_within: Final = allowance is not None
         self._allowance: Final = allowance
@@ -336,6 +377,8 @@ class _Search:
         self._left: Mapping[str, int] = {}
         # No other pods may leave; None: any.
         self._only: Final = only
+        # Whether no pods may leave whose eviction breaks a disruption budget by itself.
+        self._is_strict: Final = is_strict
         self._ledger: Final = ledger
         self._policy: Final = policy
         self._crowd: Final = crowd
@@ -354,8 +397,9 @@ class _Search:
         self._budgets: Final[dict[str, list[int]]] = {}
         for at, budget in enumerate(crowd.budgets):
             self._budgets.setdefault(budget.namespace, []).append(at)
-        # How many victims each budget has already.
-        self._spent: Final = Counter[int]()
+        # How many victims each budget has already, without those of this search and with them.
+        self._promised: Final = self._spent_by(crowd.chosen)
+        self._spent: Final = self._promised.copy()
         self._pools: Final[dict[Shape, _Pool]] = {}
         self._cleared: Final[set[NodeName]] = set()
         self._victims: list[_Block] = []
@@ -364,11 +408,19 @@ class _Search:
     def answer(self) -> Eviction:
         """What was found."""
         victims = sorted(self._victims)
+        wanted, forbidden = Counter[tuple[int, ...]](), Counter[tuple[int, ...]]()
+        for _, budgets, is_forbidden in self._counted(victims, self._promised.copy()):
+            wanted[budgets] += 1
+            forbidden[budgets] += is_forbidden
         return Eviction(
             tuple(uid for block in victims for uid in block.pods),
             tuple(placement for _, placement in self._placed.values()),
-            sum(self._violations(victims, Counter()).values()),
-            frozenset(uid for one in victims for uid, budgets in zip(one.pods, one.budgets, strict=False) if budgets),
+            frozenset(uid for block in victims for uid in block.guarded),
+            tuple(
+                Broken(tuple(self._crowd.budgets[at] for at in budgets), wanted[budgets], many)
+                for budgets, many in forbidden.items()
+                if many
+            ),
         )
 
     def best(self, member: Member) -> Generator[None, None, _Candidate | None]:
@@ -457,25 +509,17 @@ class _Search:
                 self._look_again(pool, name)
 
     def free_allowance(self) -> Generator[None, None, bool]:
-        """Evict more pods of the queue, the least important first, until it suffices; return False if it cannot.
-
-        Pods whose eviction breaks a disruption budget come last.
-        """
+        """Evict more pods of the queue, the least important first, until it suffices; return False if it cannot."""
         allowance = self._allowance
         if allowance is None:
             return True
         self._left = self._allowance_left(self._victims)
         short = Counter({one: -left for one, left in self._left.items() if left < 0})
-        put_off: list[_Block] = []
-        mates = self._mates((yield from self._ranked(allowance))) if short else ()
-        for block, is_put_off in self._last(mates, put_off):
+        for block in self._mates((yield from self._ranked(allowance))) if short else ():
             if not short:
                 return True
             freed = allowance.freed(block.pods)
             if not any(freed[one] for one in short):
-                continue
-            if not is_put_off and self._violations((block,), self._spent.copy())[block]:
-                put_off.append(block)
                 continue
             self._violations((block,), self._spent)
             self._release(block)
@@ -487,14 +531,6 @@ class _Search:
                 short = Counter({one: -left for one, left in self._left.items() if left < 0})
             yield
         return not short
-
-    @staticmethod
-    def _last(blocks: Iterable[_Block], put_off: Sequence[_Block]) -> Iterator[tuple[_Block, bool]]:
-        """Yield *blocks*, and then those that were *put_off* meanwhile, which are marked."""
-        for block in blocks:
-            yield block, False
-        for block in put_off:
-            yield block, True
 
     def _ranked(self, allowance: Allowance) -> Generator[None, None, Iterable[_Row]]:
         """Return the pods of the queue that may be evicted, the least important first."""
@@ -534,8 +570,7 @@ class _Search:
 
     def spare(self) -> Iterator[None]:
         """Restore each victim without which all members still fit on their nodes, and into the allowance."""
-        victims = sorted(self._victims)
-        for block in self._reprieved(victims, self._violations(victims, Counter())):
+        for block in self._reprieved(sorted(self._victims), self._promised.copy()):
             if self._needs(block):
                 continue
             members = [member for member, _ in self._placed.values()]
@@ -620,9 +655,9 @@ class _Search:
         blocks = self._crowd.blocks
         if any(one is not None and (one.leaving or one.block in blocks) for one in occupants):
             return False
-        if found is None or not self._budgets:
+        if not self._budgets or (found is None and not self._is_strict):
             return True
-        return not any(self._budgets_of(uid, one.key) for uid, one in self._ledger.holders(name).items())
+        return not any(self._covering(uid, one.key) for uid, one in self._ledger.holders(name).items())
 
     def _candidate(self, member: Member, name: NodeName) -> _Candidate | None:
         """Return the victims on node *name* for *member*; None if it does not fit there even without them."""
@@ -644,16 +679,16 @@ class _Search:
             if placement is None:
                 return None
             victims = []
-            broken = self._violations(blocks, self._spent.copy())
-            for block in self._reprieved(blocks, broken):
+            for block in self._reprieved(blocks, self._spent.copy()):
                 self._restore(block)
                 if self._fits(member, name) is None:
                     self._release(block)
                     victims.append(block)
             placement = self._fits(member, name)
+        victims.sort()
         if placement is None:
             return None
-        violations = sum(self._violations(sorted(victims), self._spent.copy()).values())
+        violations = sum(self._violations(victims, self._spent.copy()).values())
         return _Candidate(self._cost(victims, violations, name), tuple(victims), placement)
 
     def _clear(self, name: NodeName) -> None:
@@ -699,7 +734,7 @@ class _Search:
             return found
         spent = self._taken_back.copy()
         spent.update(reclaim.losses([uid for block in found for uid in block.pods]))
-        for block in reversed(self._reprieved(blocks, self._violations(blocks, self._spent.copy()))):
+        for block in reversed(self._reprieved(blocks, self._spent.copy())):
             losses = reclaim.losses(block.pods)
             if -block.minus_priority >= self._priority and reclaim.lets_go(losses, spent):
                 spent.update(losses)
@@ -729,9 +764,20 @@ class _Search:
             return None
         found.sort()
         start_s = min(start_s for _, start_s, _, _ in found)
-        told = tuple(self._budgets_of(one, key) for _, _, key, one in found) if self._budgets else ()
         uids = tuple(one for _, _, _, one in found)
-        return _Block(self._minus_queue(-found[0][0], uids[0]), found[0][0], start_s, found[0][2], uids, told)
+        covering = [self._covering(one, key) for _, _, key, one in found] if self._budgets else []
+        block = _Block(
+            self._minus_queue(-found[0][0], uids[0]),
+            found[0][0],
+            start_s,
+            found[0][2],
+            uids,
+            tuple(self._counting(one, budgets) for one, budgets in zip(uids, covering, strict=False)),
+            tuple(one for one, budgets in zip(uids, covering, strict=False) if budgets),
+        )
+        if self._is_strict and self._violations((block,), self._spent.copy()):
+            return None
+        return block
 
     def _minus_queue(self, priority: int, uid: PodUid) -> tuple[int, ...]:
         """Return how important the queue is that *uid* is taken back from, negated."""
@@ -760,21 +806,42 @@ class _Search:
 
     # ------------------------------------------------------------------ what it costs
 
-    def _reprieved(self, blocks: Sequence[_Block], broken: Mapping[_Block, int]) -> list[_Block]:
+    def _reprieved(self, blocks: Sequence[_Block], spent: Counter[int]) -> list[_Block]:
         """Return *blocks* in the order of restoring: those that break a budget first, then the most important."""
+        broken = self._violations(blocks, spent)
         return sorted(blocks, key=lambda block: (not broken[block], block))
 
     def _violations(self, blocks: Iterable[_Block], spent: Counter[int]) -> Counter[_Block]:
-        """Return how many pods of each block break a disruption budget, evicted in this order; adds to *spent*."""
-        found = Counter[_Block]()
+        """Return how many evictions of each block budgets forbid, in this order; adds to *spent*."""
+        return Counter([block for block, _, is_forbidden in self._counted(blocks, spent) if is_forbidden])
+
+    def _counted(self, blocks: Iterable[_Block], spent: Counter[int]) -> Iterator[tuple[_Block, tuple[int, ...], bool]]:
+        """Yield for each pod the budgets that count its eviction, and whether they forbid it; adds to *spent*."""
         for block in blocks:
             for budgets in block.budgets:
-                spent.update(budgets)
-                found[block] += any(spent[at] > self._crowd.budgets[at].allowed for at in budgets)
+                if len(budgets) == 1:
+                    spent.update(budgets)
+                    yield block, budgets, spent[budgets[0]] > self._crowd.budgets[budgets[0]].allowed
+                elif budgets:
+                    yield block, budgets, True
+
+    def _spent_by(self, pods: Iterable[PodUid]) -> Counter[int]:
+        """Return how many of *pods* each budget counts."""
+        found = Counter[int]()
+        for uid in pods:
+            holding = self._ledger.holding(uid)
+            budgets = self._counting(uid, self._covering(uid, holding.key)) if holding is not None else ()
+            if len(budgets) == 1:
+                found.update(budgets)
         return found
 
-    def _budgets_of(self, uid: PodUid, key: str) -> tuple[int, ...]:
-        """Return the disruption budgets that cover a pod on a node."""
+    def _counting(self, uid: PodUid, covering: tuple[int, ...]) -> tuple[int, ...]:
+        """Return those of the budgets *covering* a pod that count its eviction."""
+        who, budgets = self._crowd.occupants[uid], [self._crowd.budgets[at] for at in covering]
+        return covering if is_counted(budgets, pending=who.pending, ready=who.ready) else ()
+
+    def _covering(self, uid: PodUid, key: str) -> tuple[int, ...]:
+        """Return the disruption budgets that cover a pod on a node, unless they have counted its eviction."""
         seat = self._ledger.topology.seat(uid)
         if seat is None:
             return ()
@@ -792,6 +859,14 @@ class _Search:
         began_s = min(one.start_s for one in who if one.priority == highest)
         queue = tuple(-one for one in min(block.minus_queue for block in victims))
         return Cost(violations, queue, highest, sum(one.priority + _SHIFT for one in who), len(who), -began_s, name)
+
+
+def is_counted(covering: Sequence[DisruptionBudget], *, pending: bool, ready: bool) -> bool:
+    """Return whether the budgets *covering* a pod count its eviction.
+
+    Source: Kubernetes, pkg/registry/core/pod/storage/eviction.go.
+    """
+    return not pending and (ready or len(covering) > 1 or not all(one.frees_unready for one in covering))
 
 
 def speaks_of(budget: DisruptionBudget, labels: Mapping[str, str]) -> bool:

@@ -142,11 +142,14 @@ def salvage_quota(text: bytes) -> ResourceQuota:
     return ResourceQuota(meta.namespace, meta.name, {}, {})
 
 
+_ALWAYS_ALLOW: Final = "AlwaysAllow"
+
+
 class DisruptionBudget(NamedTuple):
     """One PodDisruptionBudget.
 
     selector: None matches nothing. allowed: how many of its pods may be evicted now. disrupted: names of evicted pods
-    that are already counted.
+    that are already counted. frees_unready: whether its running pods that are not ready may be evicted uncounted.
     """
 
     namespace: str
@@ -154,14 +157,23 @@ class DisruptionBudget(NamedTuple):
     selector: tuple[Requirement, ...] | None
     allowed: int = 0
     disrupted: frozenset[str] = frozenset()
+    frees_unready: bool = False
+
+    @property
+    def key(self) -> str:
+        """namespace/name."""
+        return f"{self.namespace}/{self.name}"
 
 
-class _SpecOfBudget(msgspec.Struct, frozen=True, gc=False):
+class _SpecOfBudget(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     selector: Selector | None = None
+    unhealthy_pod_eviction_policy: str | None = ""
 
 
 class _StatusOfBudget(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     disruptions_allowed: int | None = 0
+    current_healthy: int | None = 0
+    desired_healthy: int | None = 0
     disrupted_pods: dict[str, msgspec.Raw] | None = None
 
 
@@ -174,13 +186,16 @@ class _Budget(msgspec.Struct, frozen=True, gc=False):
 
 
 def _budget_of(found: _Budget) -> DisruptionBudget:
-    status = found.status or _StatusOfBudget()
+    spec, status = found.spec or _SpecOfBudget(), found.status or _StatusOfBudget()
+    desired = status.desired_healthy or 0
     return DisruptionBudget(
         found.metadata.namespace or "",
         found.metadata.name,
-        selector_of(found.spec.selector if found.spec is not None else None),
+        selector_of(spec.selector),
         status.disruptions_allowed or 0,
         frozenset(status.disrupted_pods or ()),
+        # Source: Kubernetes, pkg/registry/core/pod/storage/eviction.go.
+        spec.unhealthy_pod_eviction_policy == _ALWAYS_ALLOW or 0 < desired <= (status.current_healthy or 0),
     )
 
 

@@ -23,6 +23,8 @@ _LEAST_TOKEN_S: Final = 600
 
 _SUCCESS: Json = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}
 _PDB = "poddisruptionbudgets.policy"
+# Disruption budgets count the evictions of pods in these phases.
+_COUNTED: Final = frozenset({"Running", "Unknown"})
 _SEVERAL: Final = "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support."
 
 
@@ -69,27 +71,57 @@ def _bound(stored: Stored, binding: Mapping[str, Any], node: str, now: str) -> J
 async def evict(registry: Registry, target: Target, body: Mapping[str, Any], call: WriteCall) -> Json:
     """Delete a pod unless a disruption budget forbids it, or several budgets cover it.
 
+    Source: pkg/registry/core/pod/storage/eviction.go.
+
     Raises:
         StatusError: 429, a budget allows no disruption now; 404.
     """
-    labels = registry.fetch(target).obj["metadata"].get("labels") or {}
-    budgets = [
-        stored.obj
-        for stored in registry.store.select(_PDB, Selection(namespace=target.namespace))
-        if label_matcher(stored.obj.get("spec", {}).get("selector"))(labels)
-    ]
+    pod = registry.fetch(target).obj
+    status, labels = pod.get("status") or {}, pod["metadata"].get("labels") or {}
+    budgets: list[Stored] = []
+    if status.get("phase") in _COUNTED and not pod["metadata"].get("deletionTimestamp"):
+        budgets = [
+            stored
+            for stored in registry.store.select(_PDB, Selection(namespace=target.namespace))
+            if label_matcher(stored.obj.get("spec", {}).get("selector"))(labels)
+        ]
     if len(budgets) > 1:
-        # Source: pkg/registry/core/pod/storage/eviction.go: no error, but a Status, which is sent with 201.
+        # No error, but a Status, which is sent with 201.
         return StatusError(500, "", _SEVERAL).status()
-    if any((one.get("status") or {}).get("disruptionsAllowed", 0) < 1 for one in budgets):
+    is_ready = any(one["type"] == "Ready" and one["status"] == "True" for one in status.get("conditions") or ())
+    for stored in budgets:
+        if is_ready or not _frees_unready(stored.obj):
+            spent = _spent(stored, target.name, registry.now())
+            if not call.dry_run:
+                registry.commit(_kind(registry, "policy", "poddisruptionbudgets"), spent)
+    await registry.delete(target, read_delete_options(body.get("deleteOptions") or {}, {}), call)
+    return _SUCCESS
+
+
+def _frees_unready(budget: Mapping[str, Any]) -> bool:
+    """Return whether pods of *budget* that are not ready may be evicted uncounted."""
+    status = budget.get("status") or {}
+    desired, healthy = int(status.get("desiredHealthy", 0)), int(status.get("currentHealthy", 0))
+    return 0 < desired <= healthy or bool(budget["spec"].get("unhealthyPodEvictionPolicy") == "AlwaysAllow")
+
+
+def _spent(budget: Stored, pod: str, now: str) -> Json:
+    """Return *budget* with one eviction less, that of *pod*.
+
+    Raises:
+        StatusError: 429, it allows none.
+    """
+    status = budget.obj.get("status") or {}
+    allowed = status.get("disruptionsAllowed", 0)
+    if allowed < 1:
         raise StatusError(
             429,
             "TooManyRequests",
             "Cannot evict pod as it would violate the pod's disruption budget.",
             {"Retry-After": "10"},
         )
-    await registry.delete(target, read_delete_options(body.get("deleteOptions") or {}, {}), call)
-    return _SUCCESS
+    disrupted = {**(status.get("disruptedPods") or {}), pod: now}
+    return {**budget.obj, "status": {**status, "disruptionsAllowed": allowed - 1, "disruptedPods": disrupted}}
 
 
 def read_delete_options(body: Mapping[str, Any], query: Mapping[str, str]) -> DeleteOptions:

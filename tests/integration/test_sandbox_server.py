@@ -60,9 +60,11 @@ async def test_a_watch_goes_on_from_a_list_and_tells_bookmarks():
 
 async def test_a_budget_without_disruptions_forbids_eviction():
     async with api() as client:
+        running = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
         body = pod()
         body["metadata"]["labels"] = {"app": "x"}
         await client.create(PODS, body)
+        await client.patch(f"{PODS}/p/status", {"status": running})
         budgets = "/apis/policy/v1/namespaces/default/poddisruptionbudgets"
         selector = {"selector": {"matchLabels": {"app": "x"}}}
         await client.create(budgets, {"metadata": {"name": "b"}, "spec": selector})
@@ -77,6 +79,16 @@ async def test_a_budget_without_disruptions_forbids_eviction():
         await client.delete(f"{budgets}/c")
         await client.create(f"{PODS}/p/eviction", eviction)
         assert await client.list(PODS) == ()
+        # It allowed one eviction. It counts neither pods that do not run nor, if it says so, those that are not ready.
+        await client.create(PODS, body)
+        await client.patch(f"{PODS}/p/status", {"status": running})
+        assert (await refused(client.create(f"{PODS}/p/eviction", eviction))).status == 429
+        await client.patch(f"{budgets}/b", {"spec": {"unhealthyPodEvictionPolicy": "AlwaysAllow"}})
+        assert (await refused(client.create(f"{PODS}/p/eviction", eviction))).status == 429
+        for status in ({"phase": "Pending"}, {**running, "conditions": []}):
+            await client.patch(f"{PODS}/p/status", {"status": status})
+            await client.create(f"{PODS}/p/eviction", eviction)
+            await client.create(PODS, body)
 
 
 async def test_nobody_without_a_token_is_answered_and_a_revoked_one_no_longer():

@@ -47,6 +47,7 @@ class There(NamedTuple):
     queue: str
     leaving: bool
     stays: bool
+    pending: bool = False
 
 
 class Block(NamedTuple):
@@ -82,6 +83,7 @@ class Cluster:
         self.is_in_domain = is_many and not self.is_apart and chance.random() < 0.2
         self.priority = chance.choice((MINE, MINE - 1, NEVER)) if takes_back else MINE
         self.reclaim = self._reclaim() if takes_back else None
+        self.there = [one._replace(pending=chance.random() < 0.1) for one in self.there]
 
     def _some(self, node: int) -> There:
         chance = self.chance
@@ -233,7 +235,9 @@ class Cluster:
         return True
 
     def violations(self, blocks: tuple[Block, ...]) -> int:
-        gone = Counter(self.there[number].label for block in blocks for number in block.pods)
+        gone = Counter(
+            self.there[number].label for block in blocks for number in block.pods if not self.there[number].pending
+        )
         return sum(max(0, gone[label] - many) for label, many in self.budgets.items() if many is not None)
 
     def choices(self) -> Iterator[tuple[Block, ...]]:
@@ -294,7 +298,9 @@ class Cluster:
             blocks.setdefault(one.group, []).append(PodUid(f"p{number}"))
         return Crowd(
             {
-                PodUid(f"p{number}"): Occupant(one.priority, one.start, one.group or None, one.leaving, one.stays)
+                PodUid(f"p{number}"): Occupant(
+                    one.priority, one.start, one.group or None, one.leaving, one.stays, one.pending
+                )
                 for number, one in enumerate(self.there)
             },
             {group: uids for group, uids in blocks.items() if group},

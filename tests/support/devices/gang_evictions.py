@@ -1,7 +1,7 @@
 """Evictions and disruption budgets in the twin of gangs: what becomes of planned ones, and what must hold of them.
 
-Only pods of a lower priority are evicted, a gang only as a whole and for nobody who could not start then, those that a
-disruption budget keeps only where nobody else helps. Nobody joins a gang that is being evicted.
+Only pods of a lower priority are evicted, a gang only as a whole and for nobody who could not start then, and no more
+than disruption budgets allow. Nobody joins a gang that is being evicted.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from controller.actions import Preempt, Unnominate
-from core.model import Pod, Requirement
+from core.model import Phase, Pod, Requirement
 from core.wire.policies import DisruptionBudget
 from tests.support.devices.gang_cards import Asked
 from tests.support.devices.gang_domains import are_near, domains, domains_of_group, subgroup_of
@@ -90,7 +90,7 @@ class Evictions:
             state.counts["evicted"] += 1
             state.breaks(target.name)
             self._disrupted.add(target.name)
-            for key in self._budgets_of(target.name):
+            for key in self._counted_by(target.name):
                 self.budgets[key] -= 1
                 self._show_budget(key)
             state.world.shows(state.world.seen(target.name), deleting=True)
@@ -101,8 +101,12 @@ class Evictions:
         key = self._state.asked[name].namespace, self._state.asked[name].app
         return [key] if key in self.budgets else []
 
+    def _counted_by(self, name: str) -> list[tuple[str, str]]:
+        """The disruption budgets that count the eviction of a pod."""
+        return [] if self._state.world.seen(name).phase is Phase.PENDING else self._budgets_of(name)
+
     def _may_be_evicted(self, name: str) -> bool:
-        return all(self.budgets[key] > 0 for key in self._budgets_of(name))
+        return all(self.budgets[key] > 0 for key in self._counted_by(name))
 
     def change_budget(self) -> None:
         """A disruption budget comes, goes, or allows another number of evictions."""
@@ -151,8 +155,6 @@ class Evictions:
                     state.faults.append(f"{name} is evicted, and {stay} of its gang stay")
             self._look_at_budgets(action, victims)
             self._look_at_domains(action)
-        if len(found) == 1:
-            self._look_at_choice(found[0])
         self.planned.extend(found)
 
     def chosen(self) -> set[str]:
@@ -199,34 +201,15 @@ class Evictions:
                 state.faults.append(f"others leave for {name} of {which}, which asks for a domain of its own")
 
     def _look_at_budgets(self, action: Preempt, victims: Iterable[str]) -> None:
-        """Check that it is known which victims are covered by disruption budgets."""
-        covered = {f"uid-{name}" for name in victims if self._budgets_of(name) and name not in self._disrupted}
+        """Check that it is known which victims are covered by disruption budgets, and that these allow all of them."""
+        victims = sorted(name for name in victims if name not in self._disrupted)
+        covered = {f"uid-{name}" for name in victims if self._budgets_of(name)}
         if covered != {uid for uid in action.guarded if uid.removeprefix("uid-") in self._state.asked}:
-            self._state.faults.append(
-                f"of {sorted(victims)}, budgets cover {sorted(covered)}, not {sorted(action.guarded)}"
-            )
-
-    def _look_at_choice(self, action: Preempt) -> None:
-        """Check that no budget is broken for a single pod for which others could leave on some node."""
-        state = self._state
-        many = Counter[tuple[str, str]](
-            key
-            for target, _ in action.victims
-            if target.name in state.asked and target.name not in self._disrupted
-            for key in self._budgets_of(target.name)
-        )
-        names = [target.name for target, _ in action.nominated if target.name in state.asked]
-        if len(names) != 1 or state.asked[names[0]].group or all(self.budgets[key] >= many[key] for key in many):
-            return
-        state.counts["budgets broken"] += 1
-        asked = state.asked[names[0]]
-        closed = (
-            state.world.scheduler.reservations.barred_to(None)
-            | state.world.scheduler.cluster.handoff.closed_nodes(state.world.now_s).keys()
-        )
-        for where in [where for where in state.nodes if where not in closed and state.takes(where, asked)]:
-            if state.fits_without(where, asked, self.below(where, asked)):
-                state.faults.append(f"{names[0]} breaks {dict(many)}, and fits on {where} without {asked}")
+            self._state.faults.append(f"of {victims}, budgets cover {sorted(covered)}, not {sorted(action.guarded)}")
+        many = Counter(key for name in victims for key in self._counted_by(name))
+        self._state.counts["evictions that budgets count"] += many.total()
+        if any(self.budgets[key] < wanted for key, wanted in many.items()):
+            self._state.faults.append(f"{victims} are evicted, of which {self.budgets} do not allow {dict(many)}")
 
     def is_free_to_go(self, one: Pod) -> bool:
         """Whether a pod may be evicted alone, whatever other pods are."""

@@ -238,7 +238,7 @@ class GangWorld(GangState):
     def _serve(self, name: str) -> None:
         before = self.world.seen(name)
         annotations = {**before.annotations, **self.asked[name].served()}
-        now = self.world.shows(before, annotations=annotations, started=True, phase=Phase.RUNNING)
+        now = self.world.shows(before, annotations=annotations, started=True, ready=True, phase=Phase.RUNNING)
         lock = self.nodes[now.node_name].annotations.get(LOCK, "")
         if lock.endswith(f",{now.namespace},{name}"):
             self._annotate_node(now.node_name, LOCK, None)

@@ -249,7 +249,9 @@ class World:
         """The device plugin serves a vGPU pod, and it starts."""
         before = self.seen(name)
         done = {"volcano.sh/devices-to-allocate": "", "volcano.sh/bind-phase": "success"}
-        return self.shows(before, annotations={**before.annotations, **done}, started=True, phase=Phase.RUNNING)
+        return self.shows(
+            before, annotations={**before.annotations, **done}, started=True, ready=True, phase=Phase.RUNNING
+        )
 
     def placed(self) -> dict[str, str]:
         """Run until nothing moves: pod name -> node of every pod that is bound."""

@@ -265,20 +265,18 @@ async def test_who_has_nodes_kept_free_and_who_may_not_go_there_are_told_so():
 
 
 @pytest.mark.looptime
-async def test_who_waits_because_a_pod_may_not_be_evicted_is_told_so_until_it_is():
+async def test_who_waits_because_a_pod_may_not_be_evicted_is_told_so_until_it_may_be():
     rig = Rig(node("n0"), preemption=True, preemption_delay_s=0.0)
     rig.world.has_no_kind()
     budget = DisruptionBudget("default", "b", (Requirement(key="app", operator="In", values=("x",)),))
     rig.world.scheduler.cluster.occupants.budgets_replaced([budget])
     rig.world.adds(holding("low", "n0")._replace(labels={"app": "x"}), pod("high", memory=10_000, priority=9))
+    rig.world.serves("low")
     preempting = rig.world.scheduler.preempting
     async with asyncio.TaskGroup() as tasks:
         began = [tasks.create_task(rig.teller.run()), tasks.create_task(rig.recorder.run())]
-        await rig.passes(3.0)
-        (action,) = rig.world.actions(Preempt)
-        preempting.refused(action, action.victims[0][0].uid, by_budget=True)
-        await rig.passes(600.0)
-        why = "To evict pods of a lower priority would help, but a disruption budget forbids it; "
+        await rig.passes(603.0)
+        why = "To evict pods of a lower priority would help, but a disruption budget forbids it: b allows 0 of 1 "
         assert [text for text in rig.said() if "being evicted" in text] == []
         assert [text for text in rig.said() if why in text] == rig.said()[-1:]
         rig.world.scheduler.cluster.occupants.budget_changed(budget._replace(allowed=1))

@@ -14,6 +14,7 @@ from tests.support.worlds.world import MEMORY, NUMBER, World, node, on, pod
 
 MIB = 10_000
 GROUP = "scheduling.k8s.io/group-name"
+APP_X = (Requirement(key="app", operator="In", values=("x",)),)
 ON: dict[str, Any] = {"preemption": True, "preemption_delay_s": 30.0, "preemption_wait_s": 100.0}
 
 
@@ -457,8 +458,7 @@ def test_nobody_leaves_before_disruption_budgets_are_known():
 
 
 def test_whom_a_budget_covers_is_told_to_who_evicts():
-    selector = (Requirement(key="app", operator="In", values=("x",)),)
-    found = world(node("n1", cards=2), budgets=[DisruptionBudget("default", "b", selector, allowed=1)])
+    found = world(node("n1", cards=2), budgets=[DisruptionBudget("default", "b", APP_X, allowed=1)])
     full(found, "guarded", labels={"app": "x"})
     full(found, "free")
     found.adds(pod("high", memory=MIB, number=2, priority=10))
@@ -469,14 +469,14 @@ def test_whom_a_budget_covers_is_told_to_who_evicts():
 
 
 def test_a_budget_sends_it_elsewhere_and_a_refused_eviction_does_too():
-    app = {"app": "x"}
-    selector = (Requirement(key="app", operator="In", values=("x",)),)
-    found = world(node("n1"), node("n2"), budgets=[DisruptionBudget("default", "b", selector)])
-    full(found, "guarded", labels=app)
+    budget = DisruptionBudget("default", "b", APP_X)
+    found = world(node("n1"), node("n2"), budgets=[budget])
+    full(found, "guarded", labels={"app": "x"})
     full(found, "free", priority=1)
     found.adds(pod("high", memory=MIB, priority=10))
     waits(found)
     assert asks(found) == {"high": ["free"]}
+    found.scheduler.cluster.occupants.budget_changed(budget._replace(allowed=1))
     # The API server knows of a budget that we do not.
     found.scheduler.preempting.refused(evicting(found, "high"), "uid-free", 0.0)
     assert [one.pod.name for one in found.actions(Unnominate)] == ["high"]
@@ -486,7 +486,7 @@ def test_a_budget_sends_it_elsewhere_and_a_refused_eviction_does_too():
     found.passes(10.0)
     assert asks(found) == {}
     found.passes(100.0)
-    assert asks(found) == {"high": ["free"]}
+    assert asks(found) == {"high": ["guarded"]}
 
 
 def test_pods_that_a_policy_keeps_hide_none_that_may_leave_and_are_not_tried_again_each_second():
@@ -508,25 +508,20 @@ def test_pods_that_a_policy_keeps_hide_none_that_may_leave_and_are_not_tried_aga
     assert not found.actions(Preempt)
 
 
-def test_what_a_budget_forbids_is_tried_once_a_minute_in_turns_and_nobody_is_said_to_leave():
-    selector = (Requirement(key="app", operator="In", values=("x",)),)
-    budget = DisruptionBudget("default", "b", selector)
+def test_what_a_budget_forbids_is_not_tried_and_the_budget_is_named():
+    budget = DisruptionBudget("default", "b", APP_X)
     found = world(node("n1"), node("n2"), node("n3"), budgets=[budget])
     full(found, "a", "b", "c", labels={"app": "x"})
     found.adds(pod("high", memory=MIB, priority=10))
     waits(found)
-    preempting, tried = found.scheduler.preempting, []
-    for _ in range(300):
-        for action in found.actions(Preempt):
-            tried.append(action.victims[0][0].name)
-            preempting.refused(action, action.victims[0][0].uid, by_budget=True)
-        found.passes(1.0)
-    assert len(tried) <= 5
-    assert {*tried} == {"a", "b", "c"}
-    assert "Preempting" not in {one.reason for one in found.announced()}
+    found.passes(300.0)
+    assert asks(found) == {}
     assert found.entry("high").wait is None
-    text = "To evict pods of a lower priority would help, but a disruption budget forbids it; this is tried again."
-    assert preempting.denied(found.entry("high")) == text
+    preempting = found.scheduler.preempting
+    text = (
+        "To evict pods of a lower priority would help, but a disruption budget forbids it: b allows 0 of 1 eviction; "
+    )
+    assert preempting.denied(found.entry("high")) == text + "this is tried again."
     # As soon as the budget allows one, one is asked to leave.
     found.scheduler.cluster.occupants.budget_changed(budget._replace(allowed=1))
     found.passes(60.0)
@@ -535,6 +530,69 @@ def test_what_a_budget_forbids_is_tried_once_a_minute_in_turns_and_nobody_is_sai
     preempting.asked(action)
     assert "Preempting" in {one.reason for one in found.announced()}
     assert preempting.denied(found.entry("high")) == ""
+
+
+def test_neither_of_two_leaves_if_their_budget_allows_only_one():
+    budget = DisruptionBudget("default", "b", APP_X, allowed=1)
+    found = world(node("n1", cards=2), budgets=[budget])
+    full(found, "one", "two", labels={"app": "x"})
+    both: dict[str, Any] = {"memory": MIB, "number": 2}
+    found.adds(pod("high", priority=10, **both), pod("other", namespace="tenant", priority=9, **both))
+    waits(found)
+    for _ in range(100):
+        found.passes(1.0)
+    assert asks(found) == {}
+    denied = found.scheduler.preempting.denied
+    assert "forbids it: b allows 1 of 2 evictions; this" in denied(found.entry("high"))
+    assert "forbids it: one of another namespace allows 1 of 2 evictions; this" in denied(found.entry("other"))
+    found.scheduler.cluster.occupants.budget_changed(budget._replace(allowed=2))
+    found.passes(60.0)
+    found.passes(1.0)
+    assert asks(found) == {"high": ["one", "two"]}
+
+
+@pytest.mark.parametrize(
+    ("fields", "budget"),
+    [
+        ({"phase": Phase.PENDING, "ready": False}, {}),
+        ({"ready": False}, {"frees_unready": True}),
+        ({"ready": False}, {}),
+        ({}, {"frees_unready": True}),
+    ],
+)
+def test_a_budget_that_allows_none_keeps_no_pod_that_it_does_not_count(fields, budget):
+    found = world(budgets=[DisruptionBudget("default", "b", APP_X, **budget)])
+    full(found, "low", labels={"app": "x"})
+    found.shows(found.seen("low"), **fields)
+    found.adds(pod("high", memory=MIB, priority=10))
+    waits(found)
+    is_freed = fields.get("phase") is Phase.PENDING or (fields and budget)
+    assert asks(found) == ({"high": ["low"]} if is_freed else {})
+
+
+def test_a_pod_that_several_budgets_cover_does_not_leave():
+    found = world(budgets=[DisruptionBudget("default", name, APP_X, 9, frees_unready=True) for name in "bc"])
+    full(found, "low", labels={"app": "x"})
+    found.shows(found.seen("low"), ready=False)
+    found.adds(pod("high", memory=MIB, priority=10))
+    waits(found)
+    assert asks(found) == {}
+    text = "forbids it: b, c select the same pod, and the API server evicts no such pod; this is tried again."
+    assert text in found.scheduler.preempting.denied(found.entry("high"))
+
+
+def test_what_a_budget_allows_is_promised_once_until_it_shows_the_eviction():
+    budget = DisruptionBudget("default", "b", APP_X, allowed=1)
+    found = world(node("n1"), node("n2"), budgets=[budget])
+    full(found, "one", "two", labels={"app": "x"})
+    found.adds(pod("high", memory=MIB, priority=10), pod("next", memory=MIB, priority=9))
+    waits(found)
+    found.passes(1.0)
+    assert asks(found) == {"high": ["one"]}
+    found.scheduler.cluster.occupants.budget_changed(budget._replace(disrupted=frozenset({"one"})))
+    found.passes(60.0)
+    found.passes(1.0)
+    assert asks(found) == {"next": ["two"]}
 
 
 def test_a_victim_that_never_goes_is_given_up_and_not_counted_on_again():

@@ -274,7 +274,9 @@ def test_a_disruption_budget_sends_the_choice_to_another_and_is_named_where_ther
     assert found.asked() == {"high": ["mid"]}
     found.world.scheduler.preempting.refused(found.actions[0], found.actions[0].victims[0][0].uid)
     found.waits(5.0)
-    assert found.asked() == {"high": ["low"]}
+    assert found.asked() == {}
+    denied = found.world.scheduler.preempting.denied(found.world.entry("high"))
+    assert denied.startswith("To evict pods of a lower priority would help, but a disruption budget forbids it: b ")
 
 
 def test_nobody_leaves_whom_only_a_quota_of_the_namespace_would_need():

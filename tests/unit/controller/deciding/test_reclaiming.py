@@ -11,7 +11,7 @@ from types import MappingProxyType
 import pytest
 
 from controller.actions import Preempt
-from controller.deciding.preempt import OF_QUEUES
+from controller.deciding.victims import OF_QUEUES
 from core.groups import GroupSpec, QueueSpec
 from core.model import GroupKey, GroupKind, Requirement
 from core.wire.policies import DisruptionBudget

@@ -8,6 +8,7 @@ from core.explaining.explain import Explanation
 from core.model import NodeName, Phase
 from core.settings import DialectName, Settings
 from core.waiting import Cause, Wait
+from core.wire.policies import DisruptionBudget
 from tests.support.worlds.world import World, node, pod
 
 HELD = {"volcano.sh/vgpu-ids-new": "n1-0,NVIDIA,1000,0:"}
@@ -88,27 +89,32 @@ async def test_a_pod_whose_schedulers_name_is_given_up_is_told_so_and_any_other_
         assert found["state"] == "unknown"
 
 
+BUDGET = DisruptionBudget("default", "b", ())
+
+
 async def refused_by_all(shape):
     return Explanation(nodes=1, counts=(("too few cards", 1),), nearest=(), remedy=""), 0.0
 
 
 @pytest.mark.parametrize(
-    ("settings", "fields", "state", "when"),
+    ("settings", "budgets", "fields", "state", "when"),
     [
-        ({}, {}, "off", "preemption is off."),
-        ({}, {"preempts": False}, "never", "its preemptionPolicy is Never."),
-        ({"preemption": True}, {}, "on", "they will be evicted once it has been refused for 300 s."),
+        ({}, (), {}, "off", "preemption is off."),
+        ({}, (), {"preempts": False}, "never", "its preemptionPolicy is Never."),
+        ({"preemption": True}, (), {}, "on", "they will be evicted once it has been refused for 300 s."),
+        ({"preemption": True}, (BUDGET,), {}, "on", "a disruption budget forbids it: b allows 0 of 1 eviction."),
     ],
 )
-async def test_who_would_leave_for_a_pod_is_told_beforehand(settings, fields, state, when):
+async def test_who_would_leave_for_a_pod_is_told_beforehand(settings, budgets, fields, state, when):
     world = World(node("n1"), **settings)
+    world.scheduler.cluster.occupants.budgets_replaced(budgets)
     held = {"volcano.sh/vgpu-ids-new": "n1-0,NVIDIA,10000,0:"}
-    world.adds(pod("low", memory=10_000, node_name="n1", annotations=held))
+    world.adds(pod("low", memory=10_000, node_name="n1", annotations=held, phase=Phase.RUNNING, ready=True))
     world.adds(pod("high", memory=10_000, priority=1, **fields))
     world.plan()
     found = await answer(world.scheduler, Inbox(float), refused_by_all, "default/high")
     pods = {"pods": ["default/low"], "pods_of_others": 0}
-    assert found["preemption"] == {"state": state, **pods, "nodes": ["n1"], "breaks_budgets": 0}
+    assert found["preemption"] == {"state": state, **pods, "nodes": ["n1"], "breaks_budgets": len(budgets)}
     assert found["text"].endswith(f"\n1 pod of a lower priority holds its capacity on n1: default/low; {when}")
     # Of nobody who would leave, nothing is told.
     world.adds(pod("equal", memory=10_000))

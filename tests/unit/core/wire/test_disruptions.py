@@ -19,8 +19,15 @@ def test_whom_it_speaks_of_and_how_many_may_go():
     found = read({"minAvailable": 1, "selector": {"matchLabels": {"app": "x"}}}, status)
     selector = (Requirement(key="app", operator="In", values=("x",)),)
     assert found == DisruptionBudget("d", "b", selector, 2, frozenset({"p"}))
+    assert read({"unhealthyPodEvictionPolicy": "AlwaysAllow"}).frees_unready
     assert read({"selector": {}}) == DisruptionBudget("d", "b", ())
     assert read({}) == read() == DisruptionBudget("d", "b", None)
+
+
+@pytest.mark.parametrize(("desired", "current", "frees"), [(2, 2, True), (2, 1, False), (0, 1, False)])
+def test_one_with_as_many_healthy_pods_as_it_needs_frees_those_that_are_not_ready(desired, current, frees):
+    status = {"desiredHealthy": desired, "currentHealthy": current}
+    assert read({"unhealthyPodEvictionPolicy": "IfHealthyBudget"}, status).frees_unready is frees
 
 
 @pytest.mark.parametrize("text", [b"[]", b'{"status": {"disruptionsAllowed": "many"}}', b"{"])
