@@ -570,7 +570,7 @@ class _Search:
 
     def spare(self) -> Iterator[None]:
         """Restore each victim without which all members still fit on their nodes, and into the allowance."""
-        for block in self._reprieved(sorted(self._victims), self._promised.copy()):
+        for block in self._reprieved(sorted(self._victims), self._promised.copy(), Spent()):
             if self._needs(block):
                 continue
             members = [member for member, _ in self._placed.values()]
@@ -679,14 +679,14 @@ class _Search:
             if placement is None:
                 return None
             victims = []
-            for block in self._reprieved(blocks, self._spent.copy()):
+            for block in self._reprieved(blocks, self._spent.copy(), self._taken_back.copy()):
                 self._restore(block)
                 if self._fits(member, name) is None:
                     self._release(block)
                     victims.append(block)
             placement = self._fits(member, name)
         victims.sort()
-        if placement is None:
+        if placement is None or self._too_much(reversed(victims), self._taken_back.copy()):
             return None
         violations = sum(self._violations(victims, self._spent.copy()).values())
         return _Candidate(self._cost(victims, violations, name), tuple(victims), placement)
@@ -719,27 +719,12 @@ class _Search:
                 block = self._block(uid, occupant)
                 if block is not None:
                     blocks.append(block)
-        return sorted(self._allowed(sorted(blocks)))
+        return sorted(blocks)
 
     def _may_leave(self, uid: PodUid, occupant: Occupant) -> bool:
         if self._only is not None and uid not in self._only:
             return False
         return occupant.priority < self._priority or (self._reclaim is not None and uid in self._reclaim.paths)
-
-    def _allowed(self, blocks: Sequence[_Block]) -> list[_Block]:
-        """Return the *blocks* that may be evicted: those of a lower priority, then as many as their queues may lose."""
-        found = [block for block in blocks if -block.minus_priority < self._priority]
-        reclaim = self._reclaim
-        if reclaim is None or len(found) == len(blocks):
-            return found
-        spent = self._taken_back.copy()
-        spent.update(reclaim.losses([uid for block in found for uid in block.pods]))
-        for block in reversed(self._reprieved(blocks, self._spent.copy())):
-            losses = reclaim.losses(block.pods)
-            if -block.minus_priority >= self._priority and reclaim.lets_go(losses, spent):
-                spent.update(losses)
-                found.append(block)
-        return found
 
     def _block(self, uid: PodUid, occupant: Occupant) -> _Block | None:
         """Return the block of *uid*; None if one of its pods may not be evicted."""
@@ -806,10 +791,37 @@ class _Search:
 
     # ------------------------------------------------------------------ what it costs
 
-    def _reprieved(self, blocks: Sequence[_Block], spent: Counter[int]) -> list[_Block]:
-        """Return *blocks* in the order of restoring: those that break a budget first, then the most important."""
+    def _reprieved(self, blocks: Sequence[_Block], spent: Counter[int], lost: Spent) -> list[_Block]:
+        """Return *blocks* in the order of restoring.
+
+        First those that their queues may not lose, then those that break a budget, then the most important.
+        """
         broken = self._violations(blocks, spent)
-        return sorted(blocks, key=lambda block: (not broken[block], block))
+        order = sorted(blocks, key=lambda block: (not broken[block], block))
+        stay = self._too_much(reversed(order), lost)
+        return [*[one for one in order if one in stay], *[one for one in order if one not in stay]]
+
+    def _too_much(self, blocks: Iterable[_Block], lost: Spent) -> set[_Block]:
+        """Return those of *blocks* that queues may not lose as well, after the others in this order; adds to *lost*.
+
+        Those of a lower priority leave in any case, and count first.
+        """
+        reclaim = self._reclaim
+        if reclaim is None:
+            return set()
+        stay, others = set[_Block](), list[_Block]()
+        for block in blocks:
+            if -block.minus_priority < self._priority:
+                lost.update(reclaim.losses(block.pods))
+            else:
+                others.append(block)
+        for block in others:
+            losses = reclaim.losses(block.pods)
+            if reclaim.lets_go(losses, lost):
+                lost.update(losses)
+            else:
+                stay.add(block)
+        return stay
 
     def _violations(self, blocks: Iterable[_Block], spent: Counter[int]) -> Counter[_Block]:
         """Return how many evictions of each block budgets forbid, in this order; adds to *spent*."""

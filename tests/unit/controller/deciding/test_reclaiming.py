@@ -13,7 +13,7 @@ import pytest
 from controller.actions import Preempt
 from controller.deciding.victims import OF_QUEUES
 from core.groups import GroupSpec, QueueSpec
-from core.model import GroupKey, GroupKind, Requirement
+from core.model import Container, GroupKey, GroupKind, Requirement
 from core.wire.policies import DisruptionBudget
 from tests.support.worlds.world import NUMBER, World, node, pod
 
@@ -294,3 +294,18 @@ def test_of_two_the_one_leaves_whose_disruption_budget_lets_it_go_and_it_is_said
     assert [target.name for target, _ in asked.victims] == [goes]
     found.world.scheduler.preempting.asked(asked)
     assert f"1 pod {OF_QUEUES} is being evicted from node n0" in found.world.wait("b0").text
+
+
+def test_a_pod_that_frees_nothing_of_use_keeps_no_other_from_leaving():
+    # The queue may lose one card, and only the more important of its pods has the host port.
+    def holding(card, *ports):
+        limits = {NUMBER: str(card)}
+        listens = tuple(("TCP", "", one) for one in ports)
+        return (Container(name="main", limits=limits, requests=limits, host_ports=listens),)
+
+    found = Cluster(2, [queue("q1"), queue("q2", deserved=1)])
+    found.adds("q1", "a0", containers=holding(1))
+    found.adds("q1", "a1", containers=holding(1, 80), priority=1)
+    found.adds("q2", "b0", containers=holding(1, 80))
+    assert found.asked() == ["a1"]
+    assert found.placed() == {"a0", "b0"}
