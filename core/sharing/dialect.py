@@ -12,9 +12,8 @@ from core.port.dialect import Dialect, Names
 from core.port.handoff import LockQuestion, LockStep, LockWait
 from core.port.refusals import CardFault, Reason, Shortfall
 from core.settings import Policy, Tables
-from core.sharing import account, fit
+from core.sharing import account, fit, refused
 from core.sharing import card as _card
-from core.sharing import request as _request
 from core.sharing.account import Assignment
 from core.sharing.card import Card
 from core.sharing.fit import Rules
@@ -92,11 +91,11 @@ class SharedCards(Dialect[Card, Request, Assignment]):
         return fit.place(self.rules, cards, request, policy)
 
     def shortfalls(self, cards: Sequence[Card], request: Request) -> tuple[Shortfall, ...]:
-        return fit.shortfalls(self.rules, cards, request)
+        return refused.shortfalls(self.rules, cards, request)
 
     def relaxed(self, cards: Sequence[Card], request: Request, reason: Reason, amount: int) -> Request | None:
         factors = [one.fixed.kind.factor for one in cards]
-        return _request.relaxed(request, reason, amount, max(factors, default=1))
+        return refused.relaxed(request, reason, amount, max(factors, default=1))
 
     def stands(self, cards: Sequence[Card], request: Request, assignment: Assignment) -> bool:
         return fit.stands(self.rules, cards, request, assignment)

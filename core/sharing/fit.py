@@ -1,4 +1,4 @@
-"""Which cards of a node a request gets, or why it gets none; all shared cards follow the same order of rules.
+"""Which cards of a node a request gets, and why a card refuses it; all shared cards follow the same order of rules.
 
 `Rules` has what one dialect does differently from the others; each rule has the default that most dialects use. The
 bounds of a node's score follow from free amounts, what a request needs of them, and what is left of each card.
@@ -12,9 +12,9 @@ from typing import Final, NamedTuple
 from core.port.cards import Hole, Placed, Want
 from core.port.refusals import Reason, Shortfall
 from core.selection import ANY_CARD, type_words
-from core.settings import CARD_POLICIES, Policy
+from core.settings import Policy
 from core.sharing import account, order, slices
-from core.sharing.account import UNREAD, Assignment, Entry, assigned, closed, record, take, with_slices
+from core.sharing.account import Assignment, Entry, assigned, closed, record, take, with_slices
 from core.sharing.account import cut as cut_card
 from core.sharing.card import MIG, Card, Kind, Measures, Sliced, holes
 from core.sharing.order import Linked, Rank, Ranking
@@ -224,19 +224,10 @@ _OTHER_CARD: Final = "the containers of the pod share one card, and it is anothe
 _OTHER_SIZE: Final = (
     "another container of the pod has a slice of another size there, and all slices of a card have one size"
 )
+OTHER_CONTAINER: Final = "another container of the pod takes it"
 
 
-_OTHER_CONTAINER: Final = "another container of the pod takes it"
-# Why a card refuses a container because of what other containers of the pod take, not other pods.
-_OF_CONTAINERS: Final = {
-    Reason.EXCLUSIVE: "it needs a card that no other container of the pod uses",
-    Reason.PROMISED: "another container of the pod takes 100 % of its cores",
-    Reason.SLOTS: "other containers of the pod take its last share",
-    Reason.BUSY: _OTHER_CONTAINER,
-}
-
-
-class _Pick(NamedTuple):
+class Pick(NamedTuple):
     """One container's shares; lent: they are slices of another container."""
 
     ask: Ask
@@ -244,7 +235,7 @@ class _Pick(NamedTuple):
     lent: bool = False
 
 
-class _Stuck(NamedTuple):
+class Stuck(NamedTuple):
     """The first container that finds no cards, and the cards as it found them."""
 
     ask: Ask
@@ -261,8 +252,8 @@ def place(rules: Rules, cards: Sequence[Card], request: Request, policy: Policy)
         if entries is None:
             return None
     else:
-        picks = _picks(rules, cards, request, policy)
-        if isinstance(picks, _Stuck):
+        picks = picks_of(rules, cards, request, policy)
+        if isinstance(picks, Stuck):
             return None
         entries = [one for pick in sorted(picks, key=_container_of) for one in pick.entries]
         ending = frozenset([ask.container for ask in request.asks if ask.initial])
@@ -275,7 +266,7 @@ def place(rules: Rules, cards: Sequence[Card], request: Request, policy: Policy)
     return record(Placed, (assignment, rules.score(cards, entries, request, policy)))
 
 
-def _container_of(pick: _Pick) -> int:
+def _container_of(pick: Pick) -> int:
     return pick.ask.container
 
 
@@ -296,19 +287,19 @@ def alone(rules: Rules, cards: Sequence[Card], request: Request, slot: int) -> P
     return record(Placed, (assignment, rules.fullness(cards, [entry])))
 
 
-def _picks(rules: Rules, cards: Sequence[Card], request: Request, policy: Policy) -> list[_Pick] | _Stuck:
+def picks_of(rules: Rules, cards: Sequence[Card], request: Request, policy: Policy) -> list[Pick] | Stuck:
     """Return cards for all containers: those that run together side by side, each that ends beside earlier sidecars.
 
     Slices are made one after the other and stay, so the slices of all containers are side by side; an init container
     uses those of another container that asks for the same (HN-21). Some protocols keep containers apart (ascend D-8).
     """
     rank = rules.ranking(request.order, policy)
-    picks: list[_Pick] = []
+    picks: list[Pick] = []
     filled = tuple(cards)
     for ask in request.asks:
         lent = _lent(rules, picks, ask) if ask.initial else None
         if lent is not None:
-            picks.append(_Pick(ask, lent, lent=True))
+            picks.append(Pick(ask, lent, lent=True))
             continue
         waits = ask.initial and not rules.apart
         seen = _during_start(cards, filled, picks, ask) if waits else filled
@@ -318,8 +309,8 @@ def _picks(rules: Rules, cards: Sequence[Card], request: Request, policy: Policy
             seen = closed(seen, others, Reason.RULE, _OTHER_SIZE)
         entries = _pick(rules, seen, ask, request, rank)
         if entries is None:
-            return _Stuck(ask, seen)
-        picks.append(_Pick(ask, entries))
+            return Stuck(ask, seen)
+        picks.append(Pick(ask, entries))
         if len(picks) == len(request.asks):
             break  # nobody asks for what is left now
         taken = {one.slot for one in entries}
@@ -328,7 +319,7 @@ def _picks(rules: Rules, cards: Sequence[Card], request: Request, policy: Policy
             filled = closed(filled, others, Reason.RULE, _OTHER_CARD)
             cards = closed(cards, others, Reason.RULE, _OTHER_CARD)
         if rules.apart:
-            filled = closed(filled, taken, Reason.CONTAINERS, _OTHER_CONTAINER)
+            filled = closed(filled, taken, Reason.CONTAINERS, OTHER_CONTAINER)
         elif ask.initial:
             filled = with_slices(filled, entries)
         else:
@@ -337,7 +328,7 @@ def _picks(rules: Rules, cards: Sequence[Card], request: Request, policy: Policy
     return picks
 
 
-def _during_start(cards: Sequence[Card], filled: Sequence[Card], picks: Sequence[_Pick], ask: Ask) -> tuple[Card, ...]:
+def _during_start(cards: Sequence[Card], filled: Sequence[Card], picks: Sequence[Pick], ask: Ask) -> tuple[Card, ...]:
     """Return *cards* as the init container of *ask* finds them: with the shares of the sidecars that run beside it.
 
     The slices of all containers are made, or still to be made.
@@ -354,7 +345,7 @@ def _outlasts(other: Ask, ask: Ask) -> bool:
     return other.sidecar and other.container < ask.container
 
 
-def _lent(rules: Rules, picks: Sequence[_Pick], ask: Ask) -> list[Entry] | None:
+def _lent(rules: Rules, picks: Sequence[Pick], ask: Ask) -> list[Entry] | None:
     for pick in picks:
         other = pick.ask
         # A container with lent slices has them from another one, which is in *picks* too.
@@ -590,107 +581,3 @@ def lacking(card: Card, cut: Profile) -> int:
             if total and card.counted[at] + cut.counted[at] > total:
                 return at
     return -1
-
-
-def shortfalls(rules: Rules, cards: Sequence[Card], request: Request) -> tuple[Shortfall, ...]:
-    """Return why `place` returns None: each card that refuses the first container without cards, in numbers."""
-    # The cards of the first containers depend on the policy, and so does what is left for the next ones.
-    for policy in CARD_POLICIES:
-        picks = _picks(rules, cards, request, policy)
-        if isinstance(picks, _Stuck):
-            return _shortfalls(rules, cards, picks, request)
-    return ()
-
-
-def _shortfalls(rules: Rules, before: Sequence[Card], stuck: _Stuck, request: Request) -> tuple[Shortfall, ...]:
-    found: list[Shortfall] = []
-    fitting: list[tuple[Rank, int]] = []
-    for slot, card in enumerate(stuck.cards):
-        reason = refusal(rules, card, stuck.ask, request)
-        if reason is None:
-            fitting.append(((0.0,), slot))
-        else:
-            short = _shortfall(rules, card, stuck.ask, request, reason)
-            found.append(short if card is before[slot] else _beside(rules, before[slot], stuck.ask, request, short))
-    if fitting or not found:
-        # Some cards fit, but not as many as one container wants.
-        most = max([len(group) for group in rules.groups(stuck.cards, fitting, request)], default=0)
-        where = rules.together(stuck.cards, request)
-        if rules.chooses and most >= stuck.ask.number:
-            reason, told = rules.unchosen(stuck.cards, stuck.ask)
-            found.insert(0, Shortfall("", reason, detail=told))
-        else:
-            each, unit = rules.counted(stuck.ask)
-            number = stuck.ask.number * each
-            found.insert(0, Shortfall("", Reason.CARD_COUNT, number, most * each, unit, where, per_card=each))
-    return tuple(found)
-
-
-def _beside(rules: Rules, before: Card, ask: Ask, request: Request, short: Shortfall) -> Shortfall:
-    """Return *short* of a card that was as *before* until other containers of the pod took their shares."""
-    reason = short.reason
-    if reason is Reason.EXCLUSIVE and not before.used_slots and short.free < short.wanted:
-        return short._replace(reason=Reason.CORES, detail="", alone=before.fixed.cores)
-    if reason in (Reason.MEMORY, Reason.LAYOUT, Reason.CORES):
-        alone = _shortfall(rules, before, ask, request, reason).free
-        return short._replace(alone=alone) if alone > short.free else short
-    if reason in _OF_CONTAINERS and refusal(rules, before, ask, request) is not reason:
-        return Shortfall(short.card, Reason.CONTAINERS, detail=_OF_CONTAINERS[reason])
-    return short
-
-
-_CONFLICT: Final = "slices are in use that cannot exist together"
-
-
-def _shortfall(rules: Rules, card: Card, ask: Ask, request: Request, reason: Reason) -> Shortfall:
-    fixed, kind = card.fixed, card.fixed.kind
-    uuid, factor = fixed.uuid, kind.factor
-    mib = max(factor, request.mib_per_unit)
-    spare = max(fixed.cores - card.used_cores, 0)
-    special = rules.shortfall(card, ask, request, reason)
-    if special is not None:
-        return special
-    match reason:
-        case Reason.MEMORY:
-            free = max(fixed.memory - card.used_memory, 0) * factor
-            # A card that is cut gives only whole slices.
-            free = min(free, slices.largest_free_mib(kind.layout, card.slices)) if kind.layout else free
-            unit = ask.unit(rules.measures.unit)
-            return Shortfall(uuid, reason, wanted(ask, card) * factor, free, unit, mib_per_unit=mib)
-        case Reason.LAYOUT:
-            free = slices.largest_free_mib(kind.layout, card.slices)
-            unit = rules.measures.unit
-            return Shortfall(uuid, reason, wanted(ask, card) * factor, free, unit, _laid_out(card), mib)
-        case Reason.CORES if kind.by_share:
-            return Shortfall(uuid, reason, ask.cores, spare * 100 // fixed.cores, "%")
-        case Reason.CORES:
-            return Shortfall(uuid, reason, ask.cores, spare, kind.unit)
-        case Reason.EXCLUSIVE:
-            return Shortfall(uuid, reason, ask.cores, spare, kind.unit, "needs a card of its own")
-        case Reason.PROMISED:
-            return Shortfall(uuid, reason, detail="all of its cores are promised to the pods there")
-        case Reason.BUSY:
-            return Shortfall(uuid, reason, detail=fixed.problem or "the pod needs a card that no other pod uses")
-        case Reason.SLOTS:
-            return Shortfall(uuid, reason, 1, max(fixed.slots - card.used_slots, 0), "shares")
-        case Reason.MODE:
-            wish = " or ".join(request.modes)
-            return Shortfall(uuid, reason, detail=fixed.problem or f"wants {wish}, the card is in {kind.mode}")
-        case Reason.TYPE:
-            return Shortfall(uuid, reason, detail=fixed.label)
-        case Reason.INDEX:
-            return Shortfall(uuid, reason, unit="position", detail=f"it is card {fixed.position}")
-        case Reason.UNUSABLE:
-            return Shortfall(uuid, reason, detail=fixed.problem or (UNREAD if card.unread else _CONFLICT))
-        case Reason.RULE if fixed.fault is None:
-            return Shortfall(uuid, reason, detail=rules.restricted(card, wanted(ask, card)))
-        case _:
-            return Shortfall(uuid, reason, detail=fixed.problem)
-
-
-def _laid_out(card: Card) -> str:
-    if not card.slices:
-        return "no slice is so large"
-    if card.slices[0].group:
-        return f"the card is laid out as {card.slices[0].group}"
-    return f"slices are at {', '.join([slices.shown(one) for one in card.slices])}"

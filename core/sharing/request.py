@@ -9,7 +9,7 @@ from core import names, selection
 from core.errors import InvalidRequestError, quoted
 from core.model import AnyPod, Container
 from core.port.cards import CardWish, Wording
-from core.port.refusals import Reason, Violation
+from core.port.refusals import Violation
 from core.selection import ANY_CARD, CardSelection
 from core.sharing.slices import Profile
 from core.units import MAX_INT32, parse_count, parse_memory
@@ -344,35 +344,3 @@ def judged(
     wrong = asked if asked is not None and not isinstance(asked, Request) else ()
     found = [*wrong, *more]
     return tuple(dict.fromkeys(found)) if found else asked
-
-
-def relaxed(request: Request, reason: Reason, amount: int, mib_per_unit: int) -> Request | None:
-    """Return *request* with at most *amount* for each container: cards, percent of cores, or MiB; see `Judging`."""
-    match reason:
-        case Reason.MODE:
-            return request._replace(modes=())
-        case Reason.TYPE | Reason.UUID | Reason.INDEX | Reason.UNORDERED:
-            return request._replace(selection=request.selection.without(reason))
-        case Reason.CORES:
-            return request._replace(asks=tuple([ask._replace(cores=min(ask.cores, amount)) for ask in request.asks]))
-        case Reason.CARD_COUNT:
-            asks = [ask._replace(number=min(ask.number, amount)) for ask in request.asks]
-        case _:
-            amount //= mib_per_unit
-            if not amount:
-                return None
-            asks = [
-                ask._replace(memory=amount, percent=0) if ask.percent or ask.memory > amount else ask
-                for ask in request.asks
-            ]
-    if any(len(ask.parts) > amount for ask in asks):
-        return None
-    return request._replace(asks=tuple([ask._replace(parts=_parted(ask.parts, amount)) for ask in asks]))
-
-
-def _parted(parts: tuple[int, ...], amount: int) -> tuple[int, ...]:
-    """Return *parts* with the largest of them lowered, so that their sum is at most *amount*; none becomes 0."""
-    found: list[int] = []
-    for at, one in enumerate(sorted(parts)):
-        found.append(min(one, (amount - sum(found)) // (len(parts) - at)))
-    return tuple(found)

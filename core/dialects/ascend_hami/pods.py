@@ -20,8 +20,7 @@ from core.port.handoff import InFlight, Stamp
 from core.port.refusals import Reason, Violation
 from core.selection import CardSelection
 from core.settings import Tables
-from core.sharing import account, slices
-from core.sharing import request as _request
+from core.sharing import account, refused, slices
 from core.sharing.account import Assignment, Entry, Written
 from core.sharing.card import Card
 from core.sharing.request import (
@@ -162,7 +161,7 @@ def relaxed(cards: Sequence[Card], request: Request, reason: Reason, amount: int
             return request._replace(asks=asks, modes=(keys.TEMPLATE_MODE,))
         case _:
             pass
-    return _request.relaxed(request, reason, amount, 1)
+    return refused.relaxed(request, reason, amount, 1)
 
 
 def _cut_to(ask: Ask, cut: Profile) -> Ask:
