@@ -98,13 +98,13 @@ class Running:
 class Processes:
     """Starts processes of this checkout; leaving the context stops them all, the last one first.
 
-    launch: how each is started.
+    launch: how each is started. Temporary files are beside the logs: one that is killed leaves its own.
     """
 
     def __init__(self, logs: Path, environ: Mapping[str, str], *, launch: Launch = by_command) -> None:
         self.logs = logs
         self._launch = launch
-        self._environ = clean_environ(environ)
+        self._environ = clean_environ(environ) | {"TMPDIR": str(logs.absolute())}
         self._running: list[Running] = []
         self._guard: asyncio.subprocess.Process | None = None
 

@@ -9,11 +9,14 @@ import sys
 import textwrap
 import time
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
-from sandbox.demo.processes import Processes, free_port
+from certs.authority import new_authority
+from sandbox.cluster import kubeconfig_text
+from sandbox.demo.processes import Launch, Processes, by_command, free_port
 from tests.support.worlds.forking import forked
 from tests.support.worlds.processes import Child, Children, until
 
@@ -40,6 +43,24 @@ def within(seconds: float, true: Callable[[], bool]) -> bool:
 
 def says_ready(child: Child) -> bool:
     return within(60, lambda: "ready" in child.log_tail())
+
+
+@pytest.mark.parametrize("launch", [by_command, forked])
+async def test_what_a_killed_process_leaves_is_beside_its_log(tmp_path: Path, launch: Launch):
+    ca_pem = new_authority("a", 1, datetime.now(UTC)).cert_pem
+    kubeconfig = tmp_path / "kubeconfig"
+    server = f"https://127.0.0.1:{free_port()}"
+    kubeconfig.write_text(kubeconfig_text(server=server, ca_pem=ca_pem, token="t", user="u"))
+    async with Processes(tmp_path / "logs", os.environ, launch=launch) as processes:
+        options = ("--kubeconfig", str(kubeconfig), "--listen", f"127.0.0.1:{free_port()}")
+        killed = await processes.start("controller", "controller", options)
+        # kubernetes_asyncio writes the authority to a file.
+        async with asyncio.timeout(60):
+            while not (left := list((tmp_path / "logs").glob("tmp*"))):  # noqa: ASYNC110 (nobody tells of it)
+                await asyncio.sleep(0.05)
+        killed.signal(signal.SIGKILL)
+        await killed.process.wait()
+    assert [path.read_bytes() for path in left] == [ca_pem]
 
 
 @pytest.mark.parametrize("ending", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
