@@ -80,11 +80,13 @@ class Agreement:
 
     Attributes:
         verdicts: on how many nodes kube-scheduler took the pod, and on how many it did not.
+        refusals: what kube-scheduler said where it did not.
         explained: what was not agreed on for a reason that docs/operators/node-fit.md tells, by that reason.
     """
 
     def __init__(self, rest: Rest, seed: int) -> None:
         self.verdicts = {True: 0, False: 0}
+        self.refusals: list[str] = []
         self.explained = Counter[str]()
         self._rest = rest
         self._chance = Random(seed)
@@ -171,6 +173,8 @@ class Agreement:
             # What went just before may not have reached kube-scheduler yet.
             verdict = await self._ask(manifest, node)
         self.verdicts[verdict.taken] += 1
+        if not verdict.taken:
+            self.refusals.append(verdict.told)
         if ours == verdict.taken:
             return None
         book = _book(nodes, pods).refusals(verdict.pod, nodes[node])
