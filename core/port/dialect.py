@@ -1,6 +1,6 @@
 """The port: what a dialect answers.
 
-Every dialect chooses cards (`Judging`), and reads, accounts and shows what is there (`Accounting`): fifteen methods.
+Every dialect chooses cards (`Judging`), and reads, accounts and shows what is there (`Accounting`): sixteen methods.
 All else has an answer already (`Usual`).
 """
 
