@@ -38,9 +38,9 @@ SERVED = ASSIGNED | {"hami.io/vgpu-devices-to-allocate": "", "hami.io/bind-phase
 
 
 def grown(before, after):
-    """What holds more than before, beyond what comes and goes with chance."""
+    """What holds more than before, beyond what comes and goes with chance; of most, a sample is counted."""
     kept = {path: size for path, size in after.items() if not any(bound in path for bound in BOUNDED)}
-    return {path: (before.get(path, 0), size) for path, size in kept.items() if size > before.get(path, 0) * 1.3 + 24}
+    return {path: (before.get(path, 0), size) for path, size in kept.items() if size > before.get(path, 0) * 2 + 24}
 
 
 @pytest.mark.may_block(reason="nothing runs in a loop")
