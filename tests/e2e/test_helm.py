@@ -35,7 +35,7 @@ from tests.support.servers.fixtures_realapi import binaries_or_skip, logs_folder
 from tests.support.servers.helm import CHART
 from tests.support.servers.manifests import NAMESPACE, Runner, kubectl
 from tests.support.servers.realapi import RealApi
-from tests.support.servers.restored import everything
+from tests.support.servers.restored import everything, kept, restored
 from tests.support.worlds.forking import forked
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -112,18 +112,24 @@ class Helm:
             await asyncio.sleep(0.1)
 
 
-@pytest_asyncio.fixture(loop_scope="session")
-async def helm(tmp_path_factory):
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def server(tmp_path_factory):
+    """helm, and a server for all tests, its administrator, and what is there before the first."""
     program = go_tools.find(go_tools.HELM, os.environ)
     if program is None:
         pytest.skip("helm is not here; name one with CARDSHARE_HELM, or build it: tests.support.servers.go_tools")
     async with RealApi(binaries_or_skip(), logs=logs_folder("helm", tmp_path_factory)) as api:
         ca_pem = await asyncio.to_thread(api.ca_file.read_bytes)
-        async with (
-            Processes(api.logs, os.environ, launch=forked) as processes,
-            ApiClient(server=api.url, token=api.admin_token, ca_pem=ca_pem) as admin,
-        ):
-            yield Helm(program, api, admin, processes, tmp_path_factory.mktemp("helm"))
+        async with ApiClient(server=api.url, token=api.admin_token, ca_pem=ca_pem) as admin:
+            yield program, api, admin, await kept(admin, installs=True)
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def helm(server, tmp_path_factory):
+    """What a test makes goes in the end."""
+    program, api, admin, before = server
+    async with restored(admin, before), Processes(api.logs, os.environ, launch=forked) as processes:
+        yield Helm(program, api, admin, processes, tmp_path_factory.mktemp("helm"))
 
 
 async def make_ready(helm, namespace, name):
@@ -254,8 +260,6 @@ async def test_a_second_installation_is_refused_with_the_name_of_the_first_which
     await helm("uninstall", "shares", "-n", "first")
     await helm("install", "cardshare", chart, "-n", "second")
     await helm("uninstall", "cardshare", "-n", "second")
-    for name in ("first", "second"):
-        await helm.admin.delete(f"/api/v1/namespaces/{name}")
 
 
 async def test_a_second_installation_is_refused_with_the_account_of_the_first_if_kubectl_made_that(helm):
@@ -272,8 +276,6 @@ async def test_a_second_installation_is_refused_with_the_account_of_the_first_if
     assert "invalid ownership metadata" in await helm("install", "cardshare", str(CHART), "-n", NAMESPACE, fails=True)
     await helm("install", "cardshare", str(CHART), "-n", NAMESPACE, "--take-ownership")
     await helm("uninstall", "cardshare", "-n", NAMESPACE)
-    for name in (NAMESPACE, "second"):
-        await helm.admin.delete(f"/api/v1/namespaces/{name}")
 
 
 async def test_the_way_out_of_the_notes_admits_pods_and_an_upgrade_brings_the_webhooks_back(helm, tmp_path):
@@ -350,11 +352,11 @@ sys.stdout.write(text_of(reached_at(documents, {port})))
 
 
 # Of a client, after each: as many calls as the cores take would be the test's own cost.
-PAUSE_S = 0.1
+PAUSE_S = 0.2
 
 
 class Load:
-    """Pods with cards, created by several clients, a connection for each."""
+    """Pods with cards, created (dry runs) by several clients, a connection for each."""
 
     def __init__(self, api):
         self.api = api
@@ -395,7 +397,8 @@ class Load:
         name = f"p-{next(self._numbers)}"
         container = {"name": "c", "image": "i", "resources": {"limits": {"volcano.sh/vgpu-memory": "1000"}}}
         body = {"metadata": {"name": name}, "spec": {"containers": [container]}}
-        async with session.post(f"{self.api.url}/api/v1/namespaces/default/pods", json=body) as answer:
+        pods = f"{self.api.url}/api/v1/namespaces/default/pods?dryRun=All"
+        async with session.post(pods, json=body) as answer:
             found = await answer.json()
         if answer.status != 201:
             self.lost.append((answer.status, found.get("message", found)))

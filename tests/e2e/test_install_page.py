@@ -17,10 +17,10 @@ from sandbox.client import ApiClient
 from sandbox.demo.processes import Processes
 from tests.support.pages import page_commands
 from tests.support.servers.creating import until_answered
-from tests.support.servers.fixtures_realapi import binaries_or_skip
+from tests.support.servers.fixtures_realapi import binaries_or_skip, logs_folder
 from tests.support.servers.manifests import Runner, daily
 from tests.support.servers.realapi import RealApi
-from tests.support.servers.restored import everything, finishing_namespaces
+from tests.support.servers.restored import everything, finishing_namespaces, kept, restored
 from tests.support.servers.stage_realapi import CERTS_MORE
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -107,18 +107,24 @@ class Operator:
         return found | {container["image"] for container in template["spec"]["containers"]}
 
 
-@pytest_asyncio.fixture(loop_scope="session")
-async def operator(tmp_path):
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def server(tmp_path_factory):
+    """A server for all tests, its administrator, and what is there before the first."""
     binaries = binaries_or_skip()
     if binaries.kubectl is None:
         pytest.skip("kubectl is not here; name it with KUBECTL")
-    async with RealApi(binaries, logs=tmp_path / "logs") as api:
+    async with RealApi(binaries, logs=logs_folder("install-page", tmp_path_factory)) as api:
         ca_pem = await asyncio.to_thread(api.ca_file.read_bytes)
-        async with (
-            ApiClient(server=api.url, token=api.admin_token, ca_pem=ca_pem) as admin,
-            finishing_namespaces(admin),
-        ):
-            yield Operator(api, admin, tmp_path)
+        async with ApiClient(server=api.url, token=api.admin_token, ca_pem=ca_pem) as admin:
+            yield api, admin, await kept(admin, installs=True)
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def operator(server, tmp_path):
+    """What a test makes goes in the end."""
+    api, admin, before = server
+    async with restored(admin, before), finishing_namespaces(admin):
+        yield Operator(api, admin, tmp_path)
 
 
 async def make_certificates(operator):
@@ -161,7 +167,7 @@ async def test_applied_again_after_mistakes_removed_and_installed_again_at_once(
 async def test_while_nothing_can_be_pulled_a_deployment_says_why_and_gets_its_pods_by_the_pages_way_out(operator):
     if operator.api.binaries.kube_controller_manager is None:
         pytest.skip("kube-controller-manager not found; name it with KUBE_CONTROLLER_MANAGER")
-    await operator.api.start_controller_manager()
+    manager = await operator.api.start_controller_manager()
     await operator(APPLY)
     labels = {"app": "web"}
     template = {"metadata": {"labels": labels}, "spec": POD["spec"]}
@@ -181,10 +187,13 @@ async def test_while_nothing_can_be_pulled_a_deployment_says_why_and_gets_its_po
     async def made():
         return len(await operator.admin.list("/api/v1/namespaces/default/pods")) == 2
 
-    await eventually(told)
-    assert not await made()
-    await operator(WAY_OUT)
-    await eventually(made)
+    try:
+        await eventually(told)
+        assert not await made()
+        await operator(WAY_OUT)
+        await eventually(made)
+    finally:
+        await operator.api.stop_child(manager)
 
 
 async def trusted(operator):

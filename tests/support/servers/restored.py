@@ -48,6 +48,14 @@ _TOLD: Final[Mapping[tuple[str, str], Callable[[Json], Any]]] = {
     _CONFIG_MAPS: lambda one: one.get("data"),
     _LEASES: lambda one: one.get("spec", {}).get("holderIdentity") or "",
 }
+# What scenarios leave alone, and installations do not.
+_OF_INSTALLATIONS: Final = (
+    (_ADMISSION, "validatingadmissionpolicybindings"),
+    (_ADMISSION, "validatingadmissionpolicies"),
+    ("/api/v1", "services"),
+    ("/apis/policy/v1", "poddisruptionbudgets"),
+    ("/apis/apps/v1", "replicasets"),
+)
 _AT_ONCE: Final = 16
 _UNREGISTERED_WITHIN_S: Final = 60.0
 _GONE_WITHIN_S: Final = 60.0
@@ -88,9 +96,10 @@ async def _finish(admin: ApiClient, name: str) -> None:
     await admin.update(f"{_path(_NAMESPACES)}/{name}/finalize", {"metadata": {"name": name}, "spec": {}})
 
 
-async def kept(admin: ApiClient) -> Kept:
-    """Return the objects that exist now."""
-    return {kind: await _objects(admin, kind) for kind in _KINDS}
+async def kept(admin: ApiClient, *, installs: bool = False) -> Kept:
+    """Return the objects that exist now; *installs*: also of the kinds that installations alone make."""
+    kinds = (*_OF_INSTALLATIONS, *_KINDS) if installs else _KINDS
+    return {kind: await _objects(admin, kind) for kind in kinds}
 
 
 @asynccontextmanager
@@ -99,15 +108,13 @@ async def restored(admin: ApiClient, before: Kept) -> AsyncIterator[None]:
     try:
         yield
     finally:
-        for kind in _KINDS:
-            await _restore(admin, kind, before[kind])
+        for kind, objects in before.items():
+            await _restore(admin, kind, objects)
 
 
 async def everything(admin: ApiClient) -> Set[str]:
     """The paths of all objects of the kinds that the product and its tests make."""
-    more = ((_ADMISSION, "validatingadmissionpolicies"), (_ADMISSION, "validatingadmissionpolicybindings"))
-    others = (("/api/v1", "services"), ("/apis/policy/v1", "poddisruptionbudgets"))
-    return {path for kind in (*_KINDS, *more, *others) for path in await _objects(admin, kind)}
+    return {path for objects in (await kept(admin, installs=True)).values() for path in objects}
 
 
 def _path(kind: tuple[str, str], namespace: str = "") -> str:
