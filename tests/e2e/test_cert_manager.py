@@ -170,7 +170,7 @@ async def until_served(installed, held):
 @asynccontextmanager
 async def creates(installed):
     """Pods with cards, created all the time; and a wait for some more of them."""
-    async with creating(installed.api, "default", pause_s=0.05, dry_run=True) as found:
+    async with creating(installed.api, "default", pause_s=0.25, dry_run=True) as found:
 
         async def go_on():
             await found.until(found.answered + 50)

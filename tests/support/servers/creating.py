@@ -88,12 +88,13 @@ def pod(name: str, number: int = 0) -> dict[str, object]:
 
 @asynccontextmanager
 async def creating(
-    realapi: RealApi, namespace: str, *, pause_s: float = 0.0, dry_run: bool = False
+    realapi: RealApi, namespace: str, *, pause_s: float = 0.1, dry_run: bool = False
 ) -> AsyncIterator[Creating]:
     """Create pods in *namespace* while the block runs.
 
-    pause_s: what each client rests after an answer. dry_run: nothing is stored, for those that create for minutes: to
-    delete tens of thousands of pods takes the server longer than a request may.
+    pause_s: what each client rests after an answer: as many calls as the cores take would be the test's own cost.
+    dry_run: nothing is stored, for those that create for minutes: to delete tens of thousands of pods takes the server
+    longer than a request may.
     """
     found = Creating(pause_s)
     context = await asyncio.to_thread(ssl.create_default_context, cafile=str(realapi.ca_file))
