@@ -164,7 +164,6 @@ def pytest_collection_finish() -> None:
 
     A look at it takes a tenth of a second of CPU time, and would be held against the test in which it falls.
     """
-    gc.collect()
     gc.freeze()
 
 
@@ -175,12 +174,19 @@ def _unblocked_loop(request: pytest.FixtureRequest) -> Iterator[None]:
     if not of_unit or request.node.get_closest_marker("may_block"):
         yield
         return
-    net = BlockBuster(list(ROOMS))
-    for function in net.functions.values():
-        function.can_block_predicate = _outside_main_thread(function.can_block_predicate)
+    net = _net()
     net.activate()
     yield
     net.deactivate()
+
+
+@cache
+def _net() -> BlockBuster:
+    """Made once: it takes as long as many a test."""
+    net = BlockBuster(list(ROOMS))
+    for function in net.functions.values():
+        function.can_block_predicate = _outside_main_thread(function.can_block_predicate)
+    return net
 
 
 def _outside_main_thread(may_block: Callable[..., bool]) -> Callable[..., bool]:
