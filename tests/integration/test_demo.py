@@ -68,16 +68,6 @@ def running_with(text: str) -> list[int]:
     return found
 
 
-async def test_all_as_declared_is_0_and_shows_the_card(tmp_path):
-    path = example(tmp_path, "pods: {small: {outcome: placed, cards: 1}}")
-    async with demo(path) as process:
-        told = await output(process)
-    assert process.returncode == 0, told
-    assert "✓ small is placed, as declared" in told
-    assert "100 of 15360 MiB   small 100" in told
-    assert "the one outcome is as declared" in told
-
-
 async def test_without_files_it_tells_a_story_of_a_screen_and_what_to_do_next():
     async with demo() as process:
         told = await output(process)
@@ -146,16 +136,25 @@ needs_proc = pytest.mark.skipif(not Path("/proc/self/cmdline").exists(), reason=
 
 
 @asynccontextmanager
-async def kept_demo(folder: Path) -> AsyncIterator[Process]:
-    """A demo with --keep, once it is over and waits; its two processes were seen running."""
-    path = example(folder, "pods: {small: {outcome: placed}}")
+async def kept_demo(folder: Path) -> AsyncIterator[tuple[Process, str]]:
+    """A demo with --keep and what it told, once it is over and waits; its two processes were seen running."""
+    path = example(folder, "pods: {small: {outcome: placed, cards: 1}}")
     async with demo(path, "--keep", "--logs", folder / "kept") as process:
-        assert process.stdout is not None
-        async with asyncio.timeout(180):
-            while b"Ctrl-C ends it" not in await process.stdout.readline():
-                assert process.returncode is None
+        told = await until_it_waits(process)
         assert len(left_running(folder)) == 2
-        yield process
+        yield process, told
+
+
+async def until_it_waits(process: Process) -> str:
+    """What a demo with --keep has told once it is over and waits."""
+    told = ""
+    async with asyncio.timeout(180):
+        while "Ctrl-C ends it" not in told:
+            assert process.stdout is not None
+            line = (await process.stdout.readline()).decode()
+            assert line, told
+            told += line
+    return told
 
 
 def left_running(folder: Path) -> list[int]:
@@ -164,10 +163,12 @@ def left_running(folder: Path) -> list[int]:
 
 
 @needs_proc
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-async def test_a_kept_demo_serves_until_told_to_stop_and_leaves_nothing_running(tmp_path, number):
-    async with kept_demo(tmp_path) as process:
-        process.send_signal(number)
+async def test_all_as_declared_is_0_shows_the_card_and_a_kept_demo_ends_when_told_to(tmp_path):
+    async with kept_demo(tmp_path) as (process, told):
+        assert "✓ small is placed, as declared" in told
+        assert "100 of 15360 MiB   small 100" in told
+        assert "the one outcome is as declared" in told
+        process.send_signal(signal.SIGINT)
         rest = await output(process)
     assert process.returncode == 0, rest
     assert left_running(tmp_path) == []
@@ -176,7 +177,7 @@ async def test_a_kept_demo_serves_until_told_to_stop_and_leaves_nothing_running(
 @needs_proc
 @pytest.mark.parametrize(("name", "number"), [("controller", signal.SIGKILL), ("webhook", signal.SIGTERM)])
 async def test_a_kept_demo_says_when_one_of_its_processes_ends_and_ends_with_1(tmp_path, name, number):
-    async with kept_demo(tmp_path) as process:
+    async with kept_demo(tmp_path) as (process, _):
         # Both have the pair of certificates, and the controller alone a kubeconfig of its own.
         of_controller = set(running_with(str(tmp_path / "kept" / "controller.kubeconfig")))
         others = set(left_running(tmp_path)) - of_controller
@@ -192,7 +193,7 @@ async def test_a_kept_demo_says_when_one_of_its_processes_ends_and_ends_with_1(t
 
 @needs_proc
 async def test_a_demo_that_is_killed_leaves_nothing_running_either(tmp_path):
-    async with kept_demo(tmp_path) as process:
+    async with kept_demo(tmp_path) as (process, _):
         process.kill()
         await process.wait()
         async with asyncio.timeout(180):
@@ -200,17 +201,11 @@ async def test_a_demo_that_is_killed_leaves_nothing_running_either(tmp_path):
                 await asyncio.sleep(0.05)
 
 
-async def test_what_stays_up_previews_explains_and_takes_settings(tmp_path: Path):
-    path = example(tmp_path, "pods: {small: {outcome: placed}}\n")
-    async with demo("--keep", "--logs", tmp_path / "logs", path) as process:
-        told = ""
-        async with asyncio.timeout(180):
-            while "Ctrl-C ends it" not in told:
-                assert process.stdout is not None
-                line = (await process.stdout.readline()).decode()
-                assert line, told
-                told += line
-        kubectl = os.environ | {"KUBECONFIG": str(tmp_path / "logs" / "kubeconfig")}
+@needs_proc
+async def test_what_stays_up_previews_explains_takes_settings_and_leaves_nothing_running(tmp_path: Path):
+    async with kept_demo(tmp_path) as (process, told):
+        kept = tmp_path / "kept"
+        kubectl = os.environ | {"KUBECONFIG": str(kept / "kubeconfig")}
         other = tmp_path / "other.yaml"
         for name in ("cardshare", "volcano") if shutil.which("kubectl") else ():
             other.write_text(_POD.replace("small", "other").replace("spec:", f"spec:\n  schedulerName: {name}", 1))
@@ -231,19 +226,17 @@ async def test_what_stays_up_previews_explains_and_takes_settings(tmp_path: Path
         settings = re.search(r"after an edit: (\S+)", told)
         assert settings is not None
         assert "scheduler_names: [cardshare, volcano]" in await asyncio.to_thread(Path(settings[1]).read_text)
-        log = (tmp_path / "logs" / "logs" / "webhook.log").read_text()
-        assert "certificate expires soon" not in log
+        assert "certificate expires soon" not in (kept / "logs" / "webhook.log").read_text()
         process.terminate()
-        await process.wait()
+        rest = await output(process)
+    assert process.returncode == 0, rest
+    assert left_running(tmp_path) == []
 
 
 async def test_cards_of_other_vendors_are_offered_while_the_demo_stays_up(tmp_path: Path):
     path = _ROOT / "docs" / "examples" / "hami-vendors.yaml"
     async with demo("--keep", "--logs", tmp_path / "logs", path) as process:
-        assert process.stdout is not None
-        async with asyncio.timeout(180):
-            while b"Ctrl-C ends it" not in await process.stdout.readline():
-                assert process.returncode is None
+        await until_it_waits(process)
         kubectl = os.environ | {"KUBECONFIG": str(tmp_path / "logs" / "kubeconfig")}
         cards = await _run(kubectl, sys.executable, "-m", "cli", "get")
         assert "default/amd-share" in cards
