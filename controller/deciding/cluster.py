@@ -23,8 +23,8 @@ from core.groups import DEFAULT_QUEUE, ROOT_QUEUE, line_of
 from core.history.pods import PodEvent, PodRecord, What
 from core.ledger import Ledger, Placement
 from core.model import Container, GroupKey, NodeName, Phase, Pod, PodUid, Standing, group_of, is_preemptable
+from core.placing.crowd import SYSTEM_CRITICAL, Crowd, Occupant
 from core.placing.decide import Shape
-from core.placing.preemption import SYSTEM_CRITICAL, Crowd, Occupant
 from core.placing.queues import Deserved, QueueTree, deserved
 from core.settings import Settings, Tables
 from core.units import parse_amount

@@ -23,9 +23,10 @@ from controller.grouping.budgets import spender_of
 from core.constraints.quota import QUOTA, Account
 from core.ledger import Ledger
 from core.model import BEGUN, GroupKey, NodeName, Pod, PodUid, group_of
+from core.placing.crowd import SYSTEM_CRITICAL
 from core.placing.decide import Shape
 from core.placing.gang import Together
-from core.placing.preemption import SYSTEM_CRITICAL, Eviction
+from core.placing.preemption import Eviction
 from core.units import counted, listed
 from core.waiting import Cause, Wait
 

@@ -14,9 +14,10 @@ from controller.grouping.budgets import spender_of
 from core.constraints.quota import QUOTA, Budget, taken
 from core.ledger import Ledger, Placement
 from core.model import GroupKey, NodeName, Pod, PodUid, group_of
-from core.placing.decide import Shape, placed_on
+from core.placing.crowd import Broken, Crowd, Occupant
+from core.placing.decide import Shape, placed_on, shape_now
 from core.placing.gang import Unit
-from core.placing.preemption import LOOKED_AT_MAX, Broken, Crowd, Eviction, FoundOnNodes, Occupant, victims_for
+from core.placing.preemption import LOOKED_AT_MAX, Eviction, FoundOnNodes, victims_for
 from core.placing.queues import Allowance, QueueTree, Reclaim
 from core.units import counted, listed
 
@@ -98,9 +99,7 @@ class Leftovers:
             return self._fits(ledger, name, pod, shape)
 
     def _fits(self, ledger: Ledger, name: NodeName, pod: Pod, shape: Shape) -> Placement | None:
-        if not ledger.constraints.is_current(pod, shape.asked.pods):
-            shape = shape.beside(ledger.constraints.pods_of(pod))
-        return placed_on(ledger, self._cluster.search.policy, pod, shape, name)
+        return placed_on(ledger, self._cluster.search.policy, pod, shape_now(ledger, pod, shape), name)
 
 
 class Question(NamedTuple):

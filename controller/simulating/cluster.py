@@ -38,7 +38,7 @@ from core.constraints.topology.peers import meets
 from core.groups import GroupSpec
 from core.model import Node, NodeName, Phase, Pod, PodUid
 from core.moving.who import replacement_of
-from core.placing.preemption import is_counted
+from core.placing.crowd import is_counted
 from core.port.handoff import LockStep, LockWait
 from core.settings import Settings, Tables
 from core.wire.policies import DisruptionBudget

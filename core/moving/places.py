@@ -8,7 +8,7 @@ from typing import Final
 
 from core.ledger import Ledger, Placement
 from core.model import NodeName, Pod
-from core.placing.decide import NodePolicy, Rank, Shape, better, liking_of, placed_on, preferred_shapes
+from core.placing.decide import NodePolicy, Rank, Shape, better, liking_of, placed_on, preferred_shapes, shape_now
 from core.port.cards import CardShare
 
 
@@ -31,11 +31,11 @@ class MovePlaces:
     def on(self, pod: Pod, shape: Shape, name: NodeName) -> Placement | None:
         """Return what *pod* gets on node *name* now; None if the node does not take it."""
         self.looked_at += 1
-        return placed_on(self.ledger, self._policy, pod, self._now(pod, shape), name)
+        return placed_on(self.ledger, self._policy, pod, shape_now(self.ledger, pod, shape), name)
 
     def best(self, pod: Pod, shape: Shape, passed_over: Set[NodeName]) -> Placement | None:
         """Return where *pod* goes now, as the controller decides; None if no node takes it."""
-        shape = self._now(pod, shape)
+        shape = shape_now(self.ledger, pod, shape)
         for wished in (*preferred_shapes(self.ledger, shape), shape):
             found = min(self._ranked(pod, wished, passed_over), default=None)
             if found is not None:
@@ -44,7 +44,7 @@ class MovePlaces:
 
     def is_anywhere(self, pod: Pod, shape: Shape, passed_over: Set[NodeName]) -> bool:
         """Return whether a node takes *pod* now."""
-        return any(True for _ in self._ranked(pod, self._now(pod, shape), passed_over))
+        return any(True for _ in self._ranked(pod, shape_now(self.ledger, pod, shape), passed_over))
 
     def shares_of_empty(self, shape: Shape, name: NodeName) -> tuple[CardShare, ...] | None:
         """Return what *shape* would get on node *name* if no pod held anything there; None if nothing."""
@@ -65,10 +65,6 @@ class MovePlaces:
         if shape.dialect is None:
             return ()
         return ledger.catalog.dialects[shape.dialect].describe(found.placed.assignment, empty.cards(shape.dialect))
-
-    def _now(self, pod: Pod, shape: Shape) -> Shape:
-        constraints = self.ledger.constraints
-        return shape if constraints.is_current(pod, shape.asked.pods) else shape.beside(constraints.pods_of(pod))
 
     def _ranked(self, pod: Pod, shape: Shape, passed_over: Set[NodeName]) -> Iterator[Rank]:
         ledger = self.ledger

@@ -14,8 +14,8 @@ from core.groups import GroupSpec
 from core.ledger import Ledger
 from core.model import NO_VOLUMES, GroupKey, Phase, Pod, PodUid, Taint, group_of
 from core.moving.search import Movable
+from core.placing.crowd import SYSTEM_CRITICAL, speaks_of
 from core.placing.decide import Shape, shape_of
-from core.placing.preemption import SYSTEM_CRITICAL, speaks_of
 from core.placing.queues import standing_of
 from core.wire.policies import DisruptionBudget, PriorityClass
 

@@ -480,9 +480,7 @@ def decide(
     What settings prefer goes first wherever it fits; without a preference the best score decides. Pods that came since
     *shape* was made may keep it off. *passed_over*, *left_out*, *domain*: see `Candidates.best`.
     """
-    constraints = candidates.ledger.constraints
-    if not constraints.is_current(pod, shape.asked.pods):
-        shape = shape.beside(constraints.pods_of(pod))
+    shape = shape_now(candidates.ledger, pod, shape)
     liking = liking_of(pod, candidates.ledger)
     for preferred in preferred_shapes(candidates.ledger, shape):
         found = candidates.best(preferred, passed_over, liking, left_out, domain)
@@ -490,6 +488,12 @@ def decide(
             return _promise(pod, shape, found)
     found = candidates.best(shape, passed_over, liking, left_out, domain)
     return None if found is None else _promise(pod, shape, found)
+
+
+def shape_now(ledger: Ledger, pod: Pod, shape: Shape) -> Shape:
+    """Return *shape* with what *pod* and the pods that came since it was made ask of each other."""
+    constraints = ledger.constraints
+    return shape if constraints.is_current(pod, shape.asked.pods) else shape.beside(constraints.pods_of(pod))
 
 
 def try_decide(ledger: Ledger, policy: NodePolicy, pod: Pod, shape: Shape) -> Placement | None:

@@ -16,25 +16,23 @@ each victim is restored if they still fit without it on the nodes that were chos
 """
 
 from collections import Counter
-from collections.abc import Callable, Collection, Generator, Hashable, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Generator, Hashable, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, field, replace
 from functools import partial
 from heapq import merge
 from typing import Final, NamedTuple
 
-from core import model
 from core.ledger import Ledger, Placement
 from core.model import NodeName, PodUid
 from core.node_state import NodeState
-from core.placing.decide import NodePolicy, Shape, has_room, placed_on
+from core.placing.crowd import Broken, Crowd, Disruptions, Occupant
+from core.placing.decide import NodePolicy, Shape, has_room, placed_on, shape_now
 from core.placing.domains import domains
 from core.placing.gang import Member, Unit
 from core.placing.minimums import Path
 from core.placing.queues import Allowance, Reclaim, Spent
 from core.wire.policies import DisruptionBudget
 
-# Pods of this priority and above keep a cluster going. Source: Kubernetes, scheduling.SystemCriticalPriority.
-SYSTEM_CRITICAL: Final = 2_000_000_000
 # As kube-scheduler: of the nodes on which victims were found no more than so many, or a tenth of all, are compared.
 _COMPARED: Final = 100
 _COMPARED_SHARE: Final = 10
@@ -56,35 +54,6 @@ _Like = tuple[Shape, Path]
 _Row = tuple[int, int, str, PodUid]
 
 
-class Occupant(NamedTuple):
-    """A pod on a node, with what decides whether it may be evicted.
-
-    start_s: when it was started, Unix seconds. block: pods with the same one are only evicted together, if
-    `Crowd.blocks` has it. leaving: it is ending anyway. stays: it is never evicted. pending: its phase is Pending, so
-    no disruption budget counts its eviction. ready: its condition Ready is True.
-    """
-
-    priority: int
-    start_s: int = 0
-    block: Hashable = None
-    leaving: bool = False
-    stays: bool = False
-    pending: bool = False
-    ready: bool = True
-
-
-class Crowd(NamedTuple):
-    """The pods on nodes; a pod that is not in *occupants* is never evicted.
-
-    blocks: the pods of each block. chosen: victims of earlier preemptions; they spend the *budgets* as well.
-    """
-
-    occupants: Mapping[PodUid, Occupant]
-    blocks: Mapping[Hashable, Collection[PodUid]]
-    budgets: Sequence[DisruptionBudget] = ()
-    chosen: Collection[PodUid] = ()
-
-
 class Cost(NamedTuple):
     """The cost of evicting pods; the smallest is the best.
 
@@ -100,17 +69,6 @@ class Cost(NamedTuple):
     victims: int
     minus_start_s: int
     node: NodeName
-
-
-class Broken(NamedTuple):
-    """A disruption budget that forbids *forbidden* of the *wanted* evictions; several if they cover the same pods.
-
-    The API server evicts no pod that several cover.
-    """
-
-    budgets: tuple[DisruptionBudget, ...]
-    wanted: int
-    forbidden: int
 
 
 class Eviction(NamedTuple):
@@ -373,8 +331,6 @@ class _Search:
     ) -> None:
         self.is_within: Final = allowance is not None
         self._allowance: Final = allowance
-        # What is left of the allowance.
-        self._left: Mapping[str, int] = {}
         # No other pods may leave; None: any.
         self._only: Final = only
         # Whether no pods may leave whose eviction breaks a disruption budget by itself.
@@ -394,12 +350,7 @@ class _Search:
         self._names: Final = (*names[first:], *names[:first])
         self._passed_over: Final = passed_over
         self._compared: Final = max(_COMPARED, len(names) // _COMPARED_SHARE)
-        self._budgets: Final[dict[str, list[int]]] = {}
-        for at, budget in enumerate(crowd.budgets):
-            self._budgets.setdefault(budget.namespace, []).append(at)
-        # How many victims each budget has already, without those of this search and with them.
-        self._promised: Final = self._spent_by(crowd.chosen)
-        self._spent: Final = self._promised.copy()
+        self._disruptions: Final = Disruptions(ledger, crowd)
         self._pools: Final[dict[Shape, _Pool]] = {}
         self._cleared: Final[set[NodeName]] = set()
         self._victims: list[_Block] = []
@@ -408,19 +359,11 @@ class _Search:
     def answer(self) -> Eviction:
         """What was found."""
         victims = sorted(self._victims)
-        wanted, forbidden = Counter[tuple[int, ...]](), Counter[tuple[int, ...]]()
-        for _, budgets, is_forbidden in self._counted(victims, self._promised.copy()):
-            wanted[budgets] += 1
-            forbidden[budgets] += is_forbidden
         return Eviction(
             tuple(uid for block in victims for uid in block.pods),
             tuple(placement for _, placement in self._placed.values()),
             frozenset(uid for block in victims for uid in block.guarded),
-            tuple(
-                Broken(tuple(self._crowd.budgets[at] for at in budgets), wanted[budgets], many)
-                for budgets, many in forbidden.items()
-                if many
-            ),
+            self._disruptions.broken(budgets for block in victims for budgets in block.budgets),
         )
 
     def best(self, member: Member) -> Generator[None, None, _Candidate | None]:
@@ -467,7 +410,7 @@ class _Search:
         """
         if pool.turns[found.placement.node] == len(self._placed):
             return True
-        is_counted = self._reclaim is not None or bool(self._budgets)
+        is_counted = self._reclaim is not None or self._disruptions.has_budgets
         return not ((found.victims and is_counted) or self._heeds_others(member))
 
     def _heeds_others(self, member: Member) -> bool:
@@ -495,11 +438,7 @@ class _Search:
         touched = {found.placement.node}
         for block in found.victims:
             touched.update(name for uid in block.pods if (name := self._ledger.node_of(uid)) is not None)
-            self._release(block)
-        self._victims += found.victims
-        if self._reclaim is not None:
-            self._taken_back.update(self._reclaim.losses([uid for block in found.victims for uid in block.pods]))
-        self._violations(found.victims, self._spent)
+            self._evict(block)
         pod = member.pod  # of pods of one shape, any was judged
         placement = found.placement._replace(pod=pod.uid, pod_key=pod.key, asked_by=pod)
         self._ledger.reserve(placement)
@@ -508,29 +447,40 @@ class _Search:
             for name in touched - self._passed_over:
                 self._look_again(pool, name)
 
+    def _evict(self, block: _Block) -> None:
+        self._violations((block,), self._disruptions.spent)
+        if self._reclaim is not None:
+            self._taken_back.update(self._reclaim.losses(block.pods))
+        self._release(block)
+        self._victims.append(block)
+
     def free_allowance(self) -> Generator[None, None, bool]:
         """Evict more pods of the queue, the least important first, until it suffices; return False if it cannot."""
-        allowance = self._allowance
-        if allowance is None:
+        allowance, short = self._allowance, self._short()
+        if allowance is None or not short:
             return True
-        self._left = self._allowance_left(self._victims)
-        short = Counter({one: -left for one, left in self._left.items() if left < 0})
-        for block in self._mates((yield from self._ranked(allowance))) if short else ():
-            if not short:
-                return True
+        seen = {uid for block in self._victims for uid in block.pods}
+        for block in self._blocks((uid for _, _, _, uid in (yield from self._ranked(allowance))), seen):
             freed = allowance.freed(block.pods)
             if not any(freed[one] for one in short):
                 continue
-            self._violations((block,), self._spent)
-            self._release(block)
-            self._victims.append(block)
+            self._evict(block)
             short = Counter({one: lacking - freed[one] for one, lacking in short.items() if lacking > freed[one]})
             if not short:
                 # Unused guarantees of other queues may leave less than was freed.
-                self._left = self._allowance_left(self._victims)
-                short = Counter({one: -left for one, left in self._left.items() if left < 0})
+                short = self._short()
+                if not short:
+                    return True
             yield
-        return not short
+        return False
+
+    def _short(self) -> Counter[str]:
+        """Return how much too little the allowance is if the victims leave and the members have their places."""
+        if self._allowance is None:
+            return Counter()
+        pods = [uid for block in self._victims for uid in block.pods]
+        left = self._allowance.left([placement for _, placement in self._placed.values()], pods)
+        return Counter({one: -amount for one, amount in left.items() if amount < 0})
 
     def _ranked(self, allowance: Allowance) -> Generator[None, None, Iterable[_Row]]:
         """Return the pods of the queue that may be evicted, the least important first."""
@@ -545,51 +495,28 @@ class _Search:
             yield
         return merge(*parts, reverse=True)
 
-    def _mates(self, rows: Iterable[_Row]) -> Iterator[_Block]:
-        """Yield what may be evicted beside the victims so far, of the pods *rows* in their order."""
-        seen = {uid for block in self._victims for uid in block.pods}
-        for _, _, _, uid in rows:
-            block = self._block(uid, self._crowd.occupants[uid]) if uid not in seen else None
-            if block is not None:
-                seen.update(block.pods)
-                yield block
-
-    def _allowance_left(self, victims: Iterable[_Block]) -> Mapping[str, int]:
-        """Return what is left of the allowance if *victims* leave and the members have their places."""
-        if self._allowance is None:
-            return {}
-        pods = [uid for block in victims for uid in block.pods]
-        return self._allowance.left([placement for _, placement in self._placed.values()], pods)
-
-    def _needs(self, block: _Block) -> bool:
-        """Return whether the allowance surely does not suffice without *block*."""
-        if self._allowance is None:
-            return False
-        freed = self._allowance.freed(block.pods)
-        return any(freed[one] > left for one, left in self._left.items())
-
     def spare(self) -> Iterator[None]:
         """Restore each victim without which all members still fit on their nodes, and into the allowance."""
-        for block in self._reprieved(sorted(self._victims), self._promised.copy(), Spent()):
-            if self._needs(block):
+        for block in self._reprieved(sorted(self._victims), self._disruptions.promised.copy(), Spent()):
+            yield
+            rest = [one for one in self._victims if one is not block]
+            members, before = [one for one, _ in self._placed.values()], [one for _, one in self._placed.values()]
+            if not self._suffices(rest, before):
                 continue
-            members = [member for member, _ in self._placed.values()]
-            nodes = sorted({placement.node for _, placement in self._placed.values()})
             with self._ledger.trial() as trial:
                 for one in members:
                     self._ledger.release(one.pod.uid)
                 self._restore(block)
-                placements = self._place_all(members, nodes)
-                if placements is not None and self._suffices_without(block, placements.values()):
+                placements = self._place_all(members, sorted({one.node for one in before}))
+                if placements is not None and self._suffices(rest, placements.values()):
                     trial.keep()
-                    self._victims.remove(block)
+                    self._victims = rest
                     self._placed = {one.pod.uid: (one, placements[one.pod.uid]) for one in members}
-                    self._left = self._allowance_left(self._victims)
-            yield
 
-    def _suffices_without(self, block: _Block, placements: Iterable[Placement]) -> bool:
-        pods = [uid for one in self._victims if one is not block for uid in one.pods]
-        return self._allowance is None or self._allowance.suffices(placements, pods)
+    def _suffices(self, victims: Iterable[_Block], placements: Iterable[Placement]) -> bool:
+        """Return whether the allowance suffices for *placements* if *victims* leave."""
+        allowance = self._allowance
+        return allowance is None or allowance.suffices(placements, [uid for block in victims for uid in block.pods])
 
     def _place_all(self, members: Sequence[Member], nodes: Sequence[NodeName]) -> dict[PodUid, Placement] | None:
         """Promise all of *members* places on *nodes*; None if one finds none, even if those like it come first."""
@@ -655,9 +582,9 @@ class _Search:
         blocks = self._crowd.blocks
         if any(one is not None and (one.leaving or one.block in blocks) for one in occupants):
             return False
-        if not self._budgets or (found is None and not self._is_strict):
+        if not self._disruptions.has_budgets or (found is None and not self._is_strict):
             return True
-        return not any(self._covering(uid, one.key) for uid, one in self._ledger.holders(name).items())
+        return not any(self._disruptions.covering(uid, one.key) for uid, one in self._ledger.holders(name).items())
 
     def _candidate(self, member: Member, name: NodeName) -> _Candidate | None:
         """Return the victims on node *name* for *member*; None if it does not fit there even without them."""
@@ -669,7 +596,7 @@ class _Search:
         placement = self._fits(member, name)
         if placement is not None:
             return _Candidate(Cost(0, (), _NOBODY, 0, 0, 0, name), (), placement)
-        blocks = self._blocks_on(name)
+        blocks = sorted(self._blocks(self._ledger.holders(name), set()))
         if not blocks or not self._may_have_room(shape, name, blocks):
             return None
         with ledger.trial():
@@ -679,7 +606,7 @@ class _Search:
             if placement is None:
                 return None
             victims = []
-            for block in self._reprieved(blocks, self._spent.copy(), self._taken_back.copy()):
+            for block in self._reprieved(blocks, self._disruptions.spent.copy(), self._taken_back.copy()):
                 self._restore(block)
                 if self._fits(member, name) is None:
                     self._release(block)
@@ -688,7 +615,7 @@ class _Search:
         victims.sort()
         if placement is None or self._too_much(reversed(victims), self._taken_back.copy()):
             return None
-        violations = sum(self._violations(victims, self._spent.copy()).values())
+        violations = sum(self._violations(victims, self._disruptions.spent.copy()).values())
         return _Candidate(self._cost(victims, violations, name), tuple(victims), placement)
 
     def _clear(self, name: NodeName) -> None:
@@ -700,26 +627,18 @@ class _Search:
                 self._ledger.release(uid)
 
     def _fits(self, member: Member, name: NodeName) -> Placement | None:
-        ledger, shape = self._ledger, member.shape
-        if not ledger.constraints.is_current(member.pod, shape.asked.pods):
-            shape = shape.beside(ledger.constraints.pods_of(member.pod))
-        return placed_on(ledger, self._policy, member.pod, shape, name)
+        shape = shape_now(self._ledger, member.pod, member.shape)
+        return placed_on(self._ledger, self._policy, member.pod, shape, name)
 
-    def _blocks_on(self, name: NodeName) -> list[_Block]:
-        """Return the blocks with a pod on node *name* that may be evicted, the most important first."""
-        blocks: list[_Block] = []
-        seen: set[Hashable] = set()
-        for uid in self._ledger.holders(name):
-            occupant = self._crowd.occupants.get(uid)
-            if occupant is None or not self._may_leave(uid, occupant):
-                continue
-            which = occupant.block if occupant.block in self._crowd.blocks else uid
-            if which not in seen:
-                seen.add(which)
+    def _blocks(self, pods: Iterable[PodUid], seen: set[PodUid]) -> Iterator[_Block]:
+        """Yield the blocks of *pods* that may be evicted, each once, without those of *seen*; adds to *seen*."""
+        for uid in pods:
+            occupant = self._crowd.occupants.get(uid) if uid not in seen else None
+            if occupant is not None and self._may_leave(uid, occupant):
                 block = self._block(uid, occupant)
+                seen.update(self._crowd.blocks.get(occupant.block, (uid,)))
                 if block is not None:
-                    blocks.append(block)
-        return sorted(blocks)
+                    yield block
 
     def _may_leave(self, uid: PodUid, occupant: Occupant) -> bool:
         if self._only is not None and uid not in self._only:
@@ -750,19 +669,18 @@ class _Search:
         found.sort()
         start_s = min(start_s for _, start_s, _, _ in found)
         uids = tuple(one for _, _, _, one in found)
-        covering = [self._covering(one, key) for _, _, key, one in found] if self._budgets else []
+        covering = [self._disruptions.covering(one, key) for _, _, key, one in found]
         block = _Block(
             self._minus_queue(-found[0][0], uids[0]),
             found[0][0],
             start_s,
             found[0][2],
             uids,
-            tuple(self._counting(one, budgets) for one, budgets in zip(uids, covering, strict=False)),
-            tuple(one for one, budgets in zip(uids, covering, strict=False) if budgets),
+            tuple(self._disruptions.counting(one, budgets) for one, budgets in zip(uids, covering, strict=True)),
+            tuple(one for one, budgets in zip(uids, covering, strict=True) if budgets),
         )
-        if self._is_strict and self._violations((block,), self._spent.copy()):
-            return None
-        return block
+        is_barred = self._is_strict and self._disruptions.forbidden(block.budgets, self._disruptions.spent.copy())
+        return None if is_barred else block
 
     def _minus_queue(self, priority: int, uid: PodUid) -> tuple[int, ...]:
         """Return how important the queue is that *uid* is taken back from, negated."""
@@ -825,45 +743,10 @@ class _Search:
 
     def _violations(self, blocks: Iterable[_Block], spent: Counter[int]) -> Counter[_Block]:
         """Return how many evictions of each block budgets forbid, in this order; adds to *spent*."""
-        return Counter([block for block, _, is_forbidden in self._counted(blocks, spent) if is_forbidden])
-
-    def _counted(self, blocks: Iterable[_Block], spent: Counter[int]) -> Iterator[tuple[_Block, tuple[int, ...], bool]]:
-        """Yield for each pod the budgets that count its eviction, and whether they forbid it; adds to *spent*."""
+        found = Counter[_Block]()
         for block in blocks:
-            for budgets in block.budgets:
-                if len(budgets) == 1:
-                    spent.update(budgets)
-                    yield block, budgets, spent[budgets[0]] > self._crowd.budgets[budgets[0]].allowed
-                elif budgets:
-                    yield block, budgets, True
-
-    def _spent_by(self, pods: Iterable[PodUid]) -> Counter[int]:
-        """Return how many of *pods* each budget counts."""
-        found = Counter[int]()
-        for uid in pods:
-            holding = self._ledger.holding(uid)
-            budgets = self._counting(uid, self._covering(uid, holding.key)) if holding is not None else ()
-            if len(budgets) == 1:
-                found.update(budgets)
+            found[block] += self._disruptions.forbidden(block.budgets, spent)
         return found
-
-    def _counting(self, uid: PodUid, covering: tuple[int, ...]) -> tuple[int, ...]:
-        """Return those of the budgets *covering* a pod that count its eviction."""
-        who, budgets = self._crowd.occupants[uid], [self._crowd.budgets[at] for at in covering]
-        return covering if is_counted(budgets, pending=who.pending, ready=who.ready) else ()
-
-    def _covering(self, uid: PodUid, key: str) -> tuple[int, ...]:
-        """Return the disruption budgets that cover a pod on a node, unless they have counted its eviction."""
-        seat = self._ledger.topology.seat(uid)
-        if seat is None:
-            return ()
-        _, _, name = key.partition("/")
-        budgets = self._crowd.budgets
-        return tuple(
-            at
-            for at in self._budgets.get(seat.namespace, ())
-            if name not in budgets[at].disrupted and speaks_of(budgets[at], seat.labels)
-        )
 
     def _cost(self, victims: Sequence[_Block], violations: int, name: NodeName) -> Cost:
         who = [self._crowd.occupants[uid] for block in victims for uid in block.pods]
@@ -871,16 +754,3 @@ class _Search:
         began_s = min(one.start_s for one in who if one.priority == highest)
         queue = tuple(-one for one in min(block.minus_queue for block in victims))
         return Cost(violations, queue, highest, sum(one.priority + _SHIFT for one in who), len(who), -began_s, name)
-
-
-def is_counted(covering: Sequence[DisruptionBudget], *, pending: bool, ready: bool) -> bool:
-    """Return whether the budgets *covering* a pod count its eviction.
-
-    Source: Kubernetes, pkg/registry/core/pod/storage/eviction.go.
-    """
-    return not pending and (ready or len(covering) > 1 or not all(one.frees_unready for one in covering))
-
-
-def speaks_of(budget: DisruptionBudget, labels: Mapping[str, str]) -> bool:
-    """Return whether *budget* covers pods with *labels* in its namespace."""
-    return budget.selector is not None and all(model.satisfies(labels, one) for one in budget.selector)

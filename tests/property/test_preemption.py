@@ -12,10 +12,11 @@ from hypothesis import strategies as st
 from core.cardless import request_of
 from core.ledger import Ledger
 from core.model import Container, Node, NodeName, Pod, PodUid, Requirement
+from core.placing.crowd import Crowd, Occupant
 from core.placing.decide import NodePolicy, Shape
 from core.placing.gang import Member, Unit
 from core.placing.minimums import Minimum
-from core.placing.preemption import Crowd, FoundOnNodes, Occupant, victims_for
+from core.placing.preemption import FoundOnNodes, victims_for
 from core.settings import Policy, Settings, Tables
 from core.wire.policies import DisruptionBudget
 from tests.support.devices.catalogs import catalog_of

@@ -8,9 +8,10 @@ import pytest
 from core.catalog import standard_catalog
 from core.ledger import Ledger
 from core.placing.candidates import Candidates
+from core.placing.crowd import Crowd, Occupant
 from core.placing.decide import Shape, decide, node_policy, placed_on, shape_of, try_decide
 from core.placing.gang import Member, Unit
-from core.placing.preemption import Crowd, Occupant, victims_for
+from core.placing.preemption import victims_for
 from core.settings import Policy, Settings
 from tests.property.test_mixed_cluster import TABLES, asked, cluster
 

@@ -14,11 +14,12 @@ import pytest
 
 from core.ledger import Ledger
 from core.model import Container, Node, NodeName, PeerTerm, PeerTerms, Pod, PodUid, Requirement
+from core.placing.crowd import Crowd, Occupant
 from core.placing.decide import NodePolicy, Shape, shape_of
 from core.placing.domains import LabelTiers, Near
 from core.placing.gang import Member, Unit
 from core.placing.minimums import Minimum
-from core.placing.preemption import Crowd, FoundOnNodes, Occupant, victims_for
+from core.placing.preemption import FoundOnNodes, victims_for
 from core.placing.queues import Reclaim
 from core.settings import Policy, Settings, Tables
 from core.wire.policies import DisruptionBudget

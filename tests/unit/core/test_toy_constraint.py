@@ -16,9 +16,10 @@ from core.explaining.refusal import refusal_on
 from core.ledger import Ledger
 from core.model import NodeName, Taint
 from core.placing.candidates import Candidates
+from core.placing.crowd import Crowd, Occupant
 from core.placing.decide import NodePolicy, Shape, decide, scan, shape_of, still_fits, takes
 from core.placing.gang import Member, Unit
-from core.placing.preemption import Crowd, Occupant, victims_for
+from core.placing.preemption import victims_for
 from core.settings import NodeWeights, Policy, Settings, Tables
 from tests.support.worlds.world import finished, node, pod
 

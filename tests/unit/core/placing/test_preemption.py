@@ -7,11 +7,12 @@ import pytest
 from core.errors import InvariantError
 from core.ledger import Ledger
 from core.model import Container, NodeName, PeerTerm, PeerTerms, PodUid, Requirement
+from core.placing.crowd import Crowd, Occupant
 from core.placing.decide import Shape, node_policy, shape_of
 from core.placing.domains import LabelTiers, Near
 from core.placing.gang import Inner, Member, Unit
 from core.placing.minimums import Minimum
-from core.placing.preemption import Crowd, FoundOnNodes, Occupant, victims_for
+from core.placing.preemption import FoundOnNodes, victims_for
 from core.settings import Settings, Tables
 from core.wire.policies import DisruptionBudget
 from tests.support.devices.catalogs import catalog_of
