@@ -1,6 +1,9 @@
 """When pods, shapes, owners and nodes come and go, all that is kept of them goes too."""
 
 import argparse
+from collections import Counter
+from functools import reduce
+from operator import and_, or_
 
 import pytest
 
@@ -38,20 +41,22 @@ SERVED = ASSIGNED | {"hami.io/vgpu-devices-to-allocate": "", "hami.io/bind-phase
 
 
 def grown(before, after):
-    """What holds more than before, beyond what comes and goes with chance; of most, a sample is counted."""
+    """What holds more than before, beyond what comes and goes with chance."""
     kept = {path: size for path, size in after.items() if not any(bound in path for bound in BOUNDED)}
-    return {path: (before.get(path, 0), size) for path, size in kept.items() if size > before.get(path, 0) * 2 + 24}
+    return {path: (before.get(path, 0), size) for path, size in kept.items() if size > before.get(path, 0) * 1.3 + 24}
 
 
 @pytest.mark.may_block(reason="nothing runs in a loop")
 def test_three_times_as_many_lives_leave_no_more_behind():
     soak = Soak(argparse.Namespace(seed=1, nodes=40))
-    for number in range(LIVES):
+    seen = []
+    for number in range(1, 3 * LIVES + 1):
         soak.live(number)
-    before = sizes(soak.world.scheduler)
-    for number in range(LIVES, 3 * LIVES):
-        soak.live(number)
-    assert grown(before, sizes(soak.world.scheduler)) == {}
+        if number % 100 == 0:
+            seen.append(Counter(sizes(soak.world.scheduler)))
+    # Of most containers a few items are counted, which differ much; what stays is there each time.
+    most_before, least_after = reduce(or_, seen[LIVES // 100 - 3 : LIVES // 100]), reduce(and_, seen[-3:])
+    assert grown(most_before, least_after) == {}
 
 
 class Standby:
