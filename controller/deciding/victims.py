@@ -285,7 +285,7 @@ def forbidden(broken: Iterable[Broken] = (), namespace: str = "") -> str:
             if len(budgets) > 1
             else f"{names} allows {wanted - many} of {counted(wanted, 'evictions')}"
         )
-    return ": ".join(("a disruption budget forbids it", *filter(None, ["; ".join(told)])))
+    return f"a disruption budget forbids it: {'; '.join(told)}" if told else "a disruption budget forbids it"
 
 
 def reclaim_for(

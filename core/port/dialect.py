@@ -72,8 +72,8 @@ class Judging(Protocol[_CardT_contra, RequestT, AssignmentT]):
     def stands(self, cards: Sequence[_CardT_contra], request: RequestT, assignment: AssignmentT) -> bool:
         """Return whether *cards*, of which *request* was promised *assignment*, can still serve it.
 
-        They can if its cards would give it these shares, and none holds more than it has. Pods that came later, and may
-        join it, are no obstacle: some rules depend on who was first. A better card is no reason to move.
+        The cards must be able to give these shares, and none may hold more than it has. Pods that came later and may
+        join are no obstacle, because some rules depend on who was first. A better card is no reason to move.
         """
 
     def shortfalls(self, cards: Sequence[_CardT_contra], request: RequestT) -> tuple[Shortfall, ...]:

@@ -88,7 +88,7 @@ def want(request: Request, kind: Hashable, policy: Policy) -> Want | None:
 
 
 def stands(cards: Sequence[Chip], request: Request, assignment: Assignment) -> bool:
-    """Whether the chips of *assignment* are there and hold no more than they have; whole ones are as large."""
+    """Whether the chips of *assignment* are there and hold no more than they have; whole ones are what was asked."""
     found = [one for one in cards if one.fixed.id in assignment.chips]
     if len(found) < len(assignment.chips) or not all(one.there for one in found) or _chips.overcommitted(found):
         return False
