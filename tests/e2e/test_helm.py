@@ -28,7 +28,7 @@ from sandbox.demo.processes import Processes
 from scripts.building.release.build import packed
 from tests.support.servers import go_tools
 from tests.support.servers.balancer import balancer
-from tests.support.servers.cert_manager import cert_manager
+from tests.support.servers.cert_manager import cert_manager, define
 from tests.support.servers.creating import until_answered
 from tests.support.servers.deployed import deployed
 from tests.support.servers.fixtures_realapi import binaries_or_skip, logs_folder
@@ -114,11 +114,17 @@ class Helm:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def server(tmp_path_factory):
-    """helm, and a server for all tests, its administrator, and what is there before the first."""
+    """helm, and a server for all tests, its administrator, and what is there before the first.
+
+    Among that are the kinds of cert-manager: a busy server may take more than a minute to serve one no more.
+    """
     program = go_tools.find(go_tools.HELM, os.environ)
     if program is None:
         pytest.skip("helm is not here; name one with CARDSHARE_HELM, or build it: tests.support.servers.go_tools")
+    issuer = go_tools.find(go_tools.CERT_MANAGER, os.environ)
     async with RealApi(binaries_or_skip(), logs=logs_folder("helm", tmp_path_factory)) as api:
+        if issuer is not None:
+            await define(api, issuer)
         ca_pem = await asyncio.to_thread(api.ca_file.read_bytes)
         async with ApiClient(server=api.url, token=api.admin_token, ca_pem=ca_pem) as admin:
             yield program, api, admin, await kept(admin, installs=True)

@@ -30,18 +30,24 @@ def program_or_skip() -> Path:
     return program
 
 
-@asynccontextmanager
-async def cert_manager(api: RealApi) -> AsyncIterator[None]:
-    """Serve its kinds, and run it."""
-    program = program_or_skip()
+async def define(api: RealApi, program: Path) -> None:
+    """Serve its kinds."""
     await kubectl(api, "apply", "--server-side", "-f", str(program.with_name("crds")))
     await kubectl(api, "wait", "--for=condition=Established", "--timeout=120s", "crd", "--all")
+
+
+@asynccontextmanager
+async def cert_manager(api: RealApi) -> AsyncIterator[None]:
+    """Serve its kinds, and run it; objects of them go in the end, as nobody else is there to remove them."""
+    program = program_or_skip()
+    await define(api, program)
     child = await asyncio.to_thread(api.children.start, "cert-manager", [program, api.kubeconfig])
     try:
         yield
         assert child.exit_code is None, child.log_tail()
     finally:
         await asyncio.to_thread(api.children.stop, child)
+        await kubectl(api, "delete", "issuers,certificates,certificaterequests", "-A", "--all")
 
 
 class OfCertManager(OwnCertificates):
