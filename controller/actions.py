@@ -117,11 +117,12 @@ class Clear:
 class Preempt:
     """Nominate nodes for pods, then evict other pods: all of them, or none.
 
-    nomination: the pod for which capacity is freed. victims: each with its node. guarded: the victims that a disruption
-    budget covers.
+    nomination: the pod for which capacity is freed. attempt: which of its nominations asks this. victims: each with its
+    node. guarded: the victims that a disruption budget covers.
     """
 
     nomination: PodUid
+    attempt: int
     nominated: tuple[tuple[Target, NodeName], ...]
     victims: tuple[tuple[Target, NodeName], ...]
     guarded: frozenset[PodUid] = frozenset()

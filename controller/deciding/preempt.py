@@ -105,6 +105,8 @@ class Preempting:
         self._rests: dict[_Alike, float] = {}
         # Waiting pods for whom a victim was not evicted, with that victim and the reason.
         self._denied: dict[PodUid, tuple[PodUid, str]] = {}
+        # How many nominations were made.
+        self._attempts = 0
         # How many asks, and how often all of them, were looked at for other pods than the first.
         self._asks_passed = self._rounds = 0
 
@@ -351,8 +353,10 @@ class Preempting:
             cleared = nodes & frozenset[NodeName]().union(*(one.cleared for one in self._nominations))
         members = self._cluster.groups.members(key) if key is not None else {}
         spec = self._cluster.groups.spec(key) if key is not None else None
+        self._attempts += 1
         nomination = Nomination(
             uid=entry.pod.uid,
+            attempt=self._attempts,
             key=key,
             order=entry.order if whose == LOWER else _BEFORE_ALL,
             nodes=nodes,
@@ -371,7 +375,13 @@ class Preempting:
         self._nominations.put(nomination)
         self._cluster.occupants.choose(nomination.victims)
         self._cluster.actions.append(
-            Preempt(nomination=nomination.uid, nominated=nominated, victims=victims, guarded=found.guarded)
+            Preempt(
+                nomination=nomination.uid,
+                attempt=nomination.attempt,
+                nominated=nominated,
+                victims=victims,
+                guarded=found.guarded,
+            )
         )
 
     def _awaits(self, entry: Entry, found: Eviction) -> tuple[PodUid, ...]:
@@ -437,8 +447,7 @@ class Preempting:
     def _made_by(self, action: Preempt) -> Nomination | None:
         """Return the nomination of *action*; None if it has ended, even if the same pod has another one since."""
         nomination = self._nominations.get(action.nomination)
-        victims = tuple(victim.uid for victim, _ in action.victims)
-        return nomination if nomination is not None and nomination.victims == victims else None
+        return nomination if nomination is not None and nomination.attempt == action.attempt else None
 
     def asked(self, action: Preempt) -> None:
         """Record that all evictions were sent and accepted."""

@@ -55,10 +55,10 @@ class Nomination(ReservedNodes):
 
     victims: the pods that are evicted. nominated: the pods whose status names such a node. until_s: the latest end;
     quiet_s: since when no pod there is leaving, both monotonic. asking: not all victims were asked to leave yet. whose:
-    what kind of pods the victims are, in words. placed: the members of the group that counted already.
-    minimums: how many members the group needed. spender: whose queue and namespace are charged. cleared: the
-    nodes of the victims. takes: what each pod takes of its queue and namespace, as far as known. awaits: pods that are
-    ending anyway and must leave a part of the queue or namespace as well, as far as known.
+    what kind of pods the victims are, in words. placed: the members of the group that counted already. minimums: how
+    many members the group needed. spender: whose queue and namespace are charged. cleared: the nodes of the victims.
+    attempt: as in its action. takes: what each pod takes of its queue and namespace, as far as known. awaits: pods that
+    are ending anyway and must leave a part of the queue or namespace as well, as far as known.
     """
 
     victims: tuple[PodUid, ...]
@@ -66,6 +66,7 @@ class Nomination(ReservedNodes):
     until_s: float
     asking: bool
     spender: Spender
+    attempt: int = 0
     quiet_s: float = inf
     whose: str = "of a lower priority"
     placed: tuple[PodUid, ...] = ()

@@ -70,6 +70,7 @@ class Rig:
         await self.evicting.preempt(
             Preempt(
                 nomination=PodUid("uid-high"),
+                attempt=1,
                 nominated=tuple((target(name), NodeName("n1")) for name in nominated),
                 victims=tuple((target(name), NodeName("n1")) for name in victims),
                 guarded=frozenset(PodUid(f"uid-{name}") for name in guarded),

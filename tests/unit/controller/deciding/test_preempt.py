@@ -48,7 +48,7 @@ def evicting(found, name):
     """The action by which others leave for *name*, or its group."""
     (made,) = [one for one in found.scheduler.reservations.nominations if one.uid == f"uid-{name}"]
     victims = tuple((Target(uid=uid, namespace="default", name=uid), NodeName("")) for uid in made.victims)
-    return Preempt(nomination=made.uid, nominated=(), victims=victims)
+    return Preempt(nomination=made.uid, attempt=made.attempt, nominated=(), victims=victims)
 
 
 def leaves(found, name):
@@ -102,6 +102,24 @@ def test_for_many_room_is_made_within_seconds_though_for_few_at_once():
         for name in now:
             found.scheduler.preempting.asked(evicting(found, name))
     assert sorted(name for names in asked.values() for name in names) == [f"low{at:02d}" for at in range(many)]
+
+
+def test_an_answer_to_an_earlier_preemption_of_the_same_pods_is_none_to_the_present_one():
+    found = world()
+    full(found, "low")
+    found.adds(pod("high", memory=MIB, priority=10))
+    waits(found)
+    (first,) = found.actions(Preempt)
+    second = ()
+    while not second:
+        found.passes(30.0)
+        second = found.actions(Preempt)
+    assert [(one.nominated, one.victims) for one in second] == [(first.nominated, first.victims)]
+    found.scheduler.preempting.asked(first)
+    assert found.scheduler.preempting.asking == 1
+    found.scheduler.preempting.refused(first, None)
+    assert not found.scheduler.preempting.needs(first)
+    assert found.scheduler.preempting.needs(second[0])
 
 
 class Slow(World):
