@@ -14,7 +14,7 @@ from core.groups import GroupSpec
 from core.ledger import Ledger
 from core.model import NO_VOLUMES, GroupKey, Phase, Pod, PodUid, Taint, group_of
 from core.moving.search import Movable
-from core.placing.crowd import SYSTEM_CRITICAL, speaks_of
+from core.placing.crowd import SYSTEM_CRITICAL, is_counted, speaks_of
 from core.placing.decide import Shape, shape_of
 from core.placing.queues import standing_of
 from core.wire.policies import DisruptionBudget, PriorityClass
@@ -201,6 +201,8 @@ class _Judge:
 
     def _by_budget(self, pod: Pod) -> Stays | None:
         meant = [one for one in self._budgets.get(pod.namespace, ()) if speaks_of(one, pod.labels)]
+        if not is_counted(meant, pending=pod.phase is Phase.PENDING, ready=pod.ready):
+            return None
         if len(meant) > 1:
             return Stays.BUDGETS
         return Stays.BUDGET if any(one.allowed < 1 for one in meant) else None

@@ -72,23 +72,16 @@ class Disruptions:
         self.has_budgets: Final = bool(crowd.budgets)
         self.promised: Final = Counter[int]()
         for uid in crowd.chosen:
-            holding = ledger.holding(uid)
-            if holding is not None:
-                self.forbidden((self.counting(uid, self.covering(uid, holding.key)),), self.promised)
+            self.forbidden((self.counting(uid, self.covering(uid)),), self.promised)
         self.spent: Final = self.promised.copy()
 
-    def covering(self, uid: PodUid, key: str) -> tuple[int, ...]:
-        """Return the budgets that cover a pod on a node, unless they have counted its eviction."""
+    def covering(self, uid: PodUid) -> tuple[int, ...]:
+        """Return the budgets that cover a pod on a node."""
         seat = self._ledger.topology.seat(uid) if self.has_budgets else None
         if seat is None:
             return ()
-        _, _, name = key.partition("/")
-        budgets = self._crowd.budgets
-        return tuple(
-            at
-            for at in self._by_namespace.get(seat.namespace, ())
-            if name not in budgets[at].disrupted and speaks_of(budgets[at], seat.labels)
-        )
+        own = self._by_namespace.get(seat.namespace, ())
+        return tuple([at for at in own if speaks_of(self._crowd.budgets[at], seat.labels)])
 
     def counting(self, uid: PodUid, covering: tuple[int, ...]) -> tuple[int, ...]:
         """Return those of the budgets *covering* a pod that count its eviction."""

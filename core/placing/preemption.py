@@ -584,7 +584,7 @@ class _Search:
             return False
         if not self._disruptions.has_budgets or (found is None and not self._is_strict):
             return True
-        return not any(self._disruptions.covering(uid, one.key) for uid, one in self._ledger.holders(name).items())
+        return not any(self._disruptions.covering(uid) for uid in self._ledger.holders(name))
 
     def _candidate(self, member: Member, name: NodeName) -> _Candidate | None:
         """Return the victims on node *name* for *member*; None if it does not fit there even without them."""
@@ -669,7 +669,7 @@ class _Search:
         found.sort()
         start_s = min(start_s for _, start_s, _, _ in found)
         uids = tuple(one for _, _, _, one in found)
-        covering = [self._disruptions.covering(one, key) for _, _, key, one in found]
+        covering = [self._disruptions.covering(one) for one in uids]
         block = _Block(
             self._minus_queue(-found[0][0], uids[0]),
             found[0][0],

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from core.ledger import Ledger
-from core.model import Pod, PodUid, Requirement
+from core.model import Phase, Pod, PodUid, Requirement
 from core.moving.search import Limits, Movable, Moves, search
 from core.moving.units import unit_of
 from core.moving.who import Rights, crowd_of
@@ -128,7 +128,7 @@ def crowded(chance: Random) -> tuple[Ledger, list[Pod], list[Unit]]:
         placement = try_decide(ledger, policy, pod, shape) if isinstance(shape, Shape) else None
         if placement is not None:
             ledger.reserve(placement)
-            there.append(pod._replace(node_name=placement.node))
+            there.append(pod._replace(node_name=placement.node, phase=Phase.RUNNING, ready=True))
         elif not isinstance(unit := unit_of([pod], ledger), Wait) and scan(empty, policy, unit.members[0].shape):
             refused.append(unit)
     for pod in chance.sample(there, len(there) // 3):

@@ -36,8 +36,7 @@ class Evictions:
         self.budgets: Final[dict[tuple[str, str], int]] = {}
         self.rejected: Final[set[str]] = set()
         self._state: Final = state
-        # Pods that were evicted, and those whose eviction was refused, and when.
-        self._disrupted: Final[set[str]] = set()
+        # Pods whose eviction was refused, and when.
         self._refused: Final[dict[str, float]] = {}
 
     # ------------------------------------------------------------------ what happens
@@ -89,7 +88,6 @@ class Evictions:
                 return
             state.counts["evicted"] += 1
             state.breaks(target.name)
-            self._disrupted.add(target.name)
             for key in self._counted_by(target.name):
                 self.budgets[key] -= 1
                 self._show_budget(key)
@@ -129,8 +127,7 @@ class Evictions:
     def _budget(self, key: tuple[str, str]) -> DisruptionBudget:
         namespace, app = key
         selector = (Requirement(key="app", operator="In", values=(app,)),)
-        disrupted = frozenset(self._disrupted & self._state.asked.keys())
-        return DisruptionBudget(namespace, app, selector, self.budgets[key], disrupted)
+        return DisruptionBudget(namespace, app, selector, self.budgets[key])
 
     # ------------------------------------------------------------------ what must hold
 
@@ -202,7 +199,7 @@ class Evictions:
 
     def _look_at_budgets(self, action: Preempt, victims: Iterable[str]) -> None:
         """Check that it is known which victims are covered by disruption budgets, and that these allow all of them."""
-        victims = sorted(name for name in victims if name not in self._disrupted)
+        victims = sorted(victims)
         covered = {f"uid-{name}" for name in victims if self._budgets_of(name)}
         if covered != {uid for uid in action.guarded if uid.removeprefix("uid-") in self._state.asked}:
             self._state.faults.append(f"of {victims}, budgets cover {sorted(covered)}, not {sorted(action.guarded)}")

@@ -1,5 +1,6 @@
 """Pods of a lower priority are asked to leave for who finds no room, and what becomes free is kept for it."""
 
+import json
 from dataclasses import replace
 from typing import Any
 
@@ -9,7 +10,7 @@ from controller.acting.evicting import POLICY_REST_S
 from controller.actions import Announce, Preempt, Target, Unnominate
 from core.groups import GroupSpec, NetworkTopology, QueueSpec, SubGroups
 from core.model import GroupKey, GroupKind, NodeConstraints, NodeName, Phase, PodUid, Requirement
-from core.wire.policies import DisruptionBudget, ResourceQuota
+from core.wire.policies import DisruptionBudget, ResourceQuota, decode_disruption_budget
 from tests.support.worlds.world import MEMORY, NUMBER, World, node, on, pod
 
 MIB = 10_000
@@ -599,7 +600,20 @@ def test_a_pod_that_several_budgets_cover_does_not_leave():
     assert text in found.scheduler.preempting.denied(found.entry("high"))
 
 
-def test_what_a_budget_allows_is_promised_once_until_it_shows_the_eviction():
+def test_a_pod_with_the_name_of_one_that_was_just_evicted_is_counted_as_any_other():
+    # Two minutes long a budget shows the name of an evicted pod as soon as there is a pod of that name again.
+    status = {"disruptionsAllowed": 0, "disruptedPods": {"web-0": "2026-01-01T00:00:00Z"}}
+    spec = {"selector": {"matchLabels": {"app": "x"}}}
+    body = {"metadata": {"name": "b", "namespace": "default"}, "spec": spec, "status": status}
+    found = world(node("n1"), budgets=[decode_disruption_budget(json.dumps(body).encode())])
+    full(found, "web-0", labels={"app": "x"})
+    found.adds(pod("high", memory=MIB, priority=10))
+    waits(found)
+    assert asks(found) == {}
+    assert "b allows 0 of 1 eviction;" in found.scheduler.preempting.denied(found.entry("high"))
+
+
+def test_what_a_budget_allows_is_promised_once_until_the_eviction_shows():
     budget = DisruptionBudget("default", "b", APP_X, allowed=1)
     found = world(node("n1"), node("n2"), budgets=[budget])
     full(found, "one", "two", labels={"app": "x"})
@@ -607,7 +621,11 @@ def test_what_a_budget_allows_is_promised_once_until_it_shows_the_eviction():
     waits(found)
     found.passes(1.0)
     assert asks(found) == {"high": ["one"]}
-    found.scheduler.cluster.occupants.budget_changed(budget._replace(disrupted=frozenset({"one"})))
+    found.scheduler.cluster.occupants.budget_changed(budget._replace(allowed=0))
+    found.shows(found.seen("one"), deleting=True)
+    found.passes(30.0)
+    found.scheduler.cluster.occupants.budget_changed(budget)
+    assert asks(found) == {}
     found.passes(60.0)
     found.passes(1.0)
     assert asks(found) == {"next": ["two"]}

@@ -12,7 +12,7 @@ from cli.apply import UnusablePlanError, id_of, plan_in
 from core.catalog import standard_catalog
 from core.groups import GroupSpec, SubGroups
 from core.ledger import Ledger
-from core.model import MEMBER_OF, NO_VOLUMES, GroupKey, GroupKind, NodeName, Pod, PodUid, PodVolumes, Requirement
+from core.model import MEMBER_OF, NO_VOLUMES, GroupKey, GroupKind, NodeName, Phase, Pod, PodUid, PodVolumes, Requirement
 from core.moving.search import Limits
 from core.moving.units import unit_of, unit_of_group
 from core.moving.who import Rights, Stays, crowd_of
@@ -135,7 +135,10 @@ def test_a_shape_that_no_move_helps_is_explained_for_cards_that_could_take_it_wh
         (owned("p", annotations={"cluster-autoscaler.kubernetes.io/safe-to-evict": "false"}), Stays.ANNOTATION),
         (owned("p", priority=1), Stays.PRIORITY),
         (owned("p", deleting=True), Stays.LEAVING),
-        (owned("p", labels={"app": "x"}), Stays.BUDGET),
+        (owned("p", labels={"app": "x"}, phase=Phase.RUNNING, ready=True), Stays.BUDGET),
+        (owned("p", labels={"app": "x"}, phase=Phase.RUNNING), None),
+        (owned("p", labels={"app": "x"}), None),
+        (owned("p", labels={"app": "y"}, phase=Phase.RUNNING), Stays.BUDGETS),
         (owned("p", annotations={MEMBER_OF: "ring"}), Stays.UNKNOWN_GROUP),
         (owned("p", volumes=PodVolumes(claims=("disk",))), Stays.VOLUMES),
         (owned("p", annotations={"cluster-autoscaler.kubernetes.io/safe-to-evict": "true"}), None),
@@ -143,7 +146,10 @@ def test_a_shape_that_no_move_helps_is_explained_for_cards_that_could_take_it_wh
 )
 def test_who_may_not_move_says_why(one, why):
     where = ground(("a", one._replace(volumes=NO_VOLUMES)))
-    rights = replace(where.rights, budgets=(DisruptionBudget("default", "b", APP, 0),))
+    both = (Requirement(key="app", operator="In", values=("y",)),)
+    budgets = [DisruptionBudget("default", "b", APP, 0, frees_unready=True)]
+    budgets += [DisruptionBudget("default", name, both, 9, frees_unready=True) for name in "cd"]
+    rights = replace(where.rights, budgets=budgets)
     crowd = crowd_of(where.ledger, [one._replace(node_name="a")], rights)
     assert crowd.staying == ({one.uid: why} if why else {})
     assert (one.uid in crowd.movable) is (why is None)
