@@ -341,8 +341,6 @@ class _Search:
         self._priority: Final = priority
         self._own: Final = own
         self._reclaim: Final = reclaim
-        # What each queue has lost already.
-        self._taken_back: Final = Spent()
         self._looked_at_max: Final = looked_at_max
         self._known: Final = known if reclaim is None and only is None else None
         names = [name for name in ledger.states if name not in passed_over]
@@ -436,7 +434,7 @@ class _Search:
     def take(self, member: Member, found: _Candidate) -> None:
         """Evict the victims of *found*, and give *member* its place."""
         touched = {found.placement.node}
-        for block in found.victims:
+        for block in reversed(found.victims):
             touched.update(name for uid in block.pods if (name := self._ledger.node_of(uid)) is not None)
             self._evict(block)
         pod = member.pod  # of pods of one shape, any was judged
@@ -449,8 +447,6 @@ class _Search:
 
     def _evict(self, block: _Block) -> None:
         self._violations((block,), self._disruptions.spent)
-        if self._reclaim is not None:
-            self._taken_back.update(self._reclaim.losses(block.pods))
         self._release(block)
         self._victims.append(block)
 
@@ -497,7 +493,7 @@ class _Search:
 
     def spare(self) -> Iterator[None]:
         """Restore each victim without which all members still fit on their nodes, and into the allowance."""
-        for block in self._reprieved(sorted(self._victims), self._disruptions.promised.copy(), Spent()):
+        for block in self._reprieved(sorted(self._victims), self._disruptions.promised.copy(), ()):
             yield
             rest = [one for one in self._victims if one is not block]
             members, before = [one for one, _ in self._placed.values()], [one for _, one in self._placed.values()]
@@ -606,14 +602,14 @@ class _Search:
             if placement is None:
                 return None
             victims = []
-            for block in self._reprieved(blocks, self._disruptions.spent.copy(), self._taken_back.copy()):
+            for block in self._reprieved(blocks, self._disruptions.spent.copy(), self._victims):
                 self._restore(block)
                 if self._fits(member, name) is None:
                     self._release(block)
                     victims.append(block)
             placement = self._fits(member, name)
         victims.sort()
-        if placement is None or self._too_much(reversed(victims), self._taken_back.copy()):
+        if placement is None or self._too_much((*self._victims, *reversed(victims))):
             return None
         violations = sum(self._violations(victims, self._disruptions.spent.copy()).values())
         return _Candidate(self._cost(victims, violations, name), tuple(victims), placement)
@@ -709,25 +705,25 @@ class _Search:
 
     # ------------------------------------------------------------------ what it costs
 
-    def _reprieved(self, blocks: Sequence[_Block], spent: Counter[int], lost: Spent) -> list[_Block]:
-        """Return *blocks* in the order of restoring.
+    def _reprieved(self, blocks: Sequence[_Block], spent: Counter[int], before: Sequence[_Block]) -> list[_Block]:
+        """Return *blocks* in the order of restoring; *before*: victims that leave as well.
 
         First those that their queues may not lose, then those that break a budget, then the most important.
         """
         broken = self._violations(blocks, spent)
         order = sorted(blocks, key=lambda block: (not broken[block], block))
-        stay = self._too_much(reversed(order), lost)
+        stay = self._too_much((*before, *reversed(order)))
         return [*[one for one in order if one in stay], *[one for one in order if one not in stay]]
 
-    def _too_much(self, blocks: Iterable[_Block], lost: Spent) -> set[_Block]:
-        """Return those of *blocks* that queues may not lose as well, after the others in this order; adds to *lost*.
+    def _too_much(self, blocks: Iterable[_Block]) -> set[_Block]:
+        """Return those of *blocks* that queues may not lose as well, after the others in this order.
 
         Those of a lower priority leave in any case, and count first.
         """
         reclaim = self._reclaim
         if reclaim is None:
             return set()
-        stay, others = set[_Block](), list[_Block]()
+        lost, stay, others = Spent(), set[_Block](), list[_Block]()
         for block in blocks:
             if -block.minus_priority < self._priority:
                 lost.update(reclaim.losses(block.pods))

@@ -6,7 +6,7 @@ only some ways, as for members that differ, it may miss a way; how often is boun
 
 import random
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import combinations
 from typing import NamedTuple
 
@@ -49,6 +49,7 @@ class There(NamedTuple):
     leaving: bool
     stays: bool
     pending: bool = False
+    ready: bool = True
 
 
 class Block(NamedTuple):
@@ -74,7 +75,7 @@ class Cluster:
             one = one._replace(queue=queue_of.get(one.group, one.queue))
             if self.has_room([*self.there, one]):
                 self.there.append(one)
-        self.budgets = {label: chance.choice((None, None, 0, 1)) for label in "ab"}
+        allowed = {label: chance.choice((None, None, 0, 1)) for label in "ab"}
         kinds = [(chance.choice((0, 8, 8, 8, 4, 5, 2)), chance.choice((1, 1, 2, 3))) for _ in range(2)]
         kinds = kinds[: chance.choice((1, 1, 2))]
         self.members = [chance.choice(kinds) for _ in range(chance.randint(1, 4))]
@@ -84,7 +85,13 @@ class Cluster:
         self.is_in_domain = is_many and not self.is_apart and chance.random() < 0.2
         self.priority = chance.choice((MINE, MINE - 1, NEVER)) if takes_back else MINE
         self.reclaim = self._reclaim() if takes_back else None
-        self.there = [one._replace(pending=chance.random() < 0.1) for one in self.there]
+        self.there = [one._replace(pending=chance.random() < 0.1, ready=chance.random() < 0.8) for one in self.there]
+        # Of each label, what each of its budgets allows, and whether it lets pods that are not ready go uncounted.
+        self.budgets = {
+            label: [(many, chance.random() < 0.5)] * chance.choice((1, 1, 1, 2)) if many is not None else []
+            for label, many in allowed.items()
+        }
+        self.chosen = {number for number, one in enumerate(self.there) if not one.leaving and chance.random() < 0.08}
 
     def _some(self, node: int) -> There:
         chance = self.chance
@@ -236,10 +243,23 @@ class Cluster:
         return True
 
     def violations(self, blocks: tuple[Block, ...]) -> int:
-        gone = Counter(
-            self.there[number].label for block in blocks for number in block.pods if not self.there[number].pending
-        )
-        return sum(max(0, gone[label] - many) for label, many in self.budgets.items() if many is not None)
+        """How many evictions the API server refuses, after those of *chosen*."""
+        left = {label: budgets[0][0] for label, budgets in self.budgets.items() if budgets}
+        self._refused(self.chosen, left)
+        return self._refused([number for block in blocks for number in block.pods], left)
+
+    def _refused(self, numbers: Iterable[int], left: dict[str, int]) -> int:
+        refused = 0
+        for number in numbers:
+            one = self.there[number]
+            budgets = self.budgets[one.label]
+            if one.pending or not budgets or (len(budgets) == 1 and budgets[0][1] and not one.ready):
+                continue
+            if len(budgets) == 1 and left[one.label]:
+                left[one.label] -= 1
+            else:
+                refused += 1
+        return refused
 
     def choices(self) -> Iterator[tuple[Block, ...]]:
         """All sets of those who may leave together."""
@@ -300,16 +320,17 @@ class Cluster:
         return Crowd(
             {
                 PodUid(f"p{number}"): Occupant(
-                    one.priority, one.start, one.group or None, one.leaving, one.stays, one.pending
+                    one.priority, one.start, one.group or None, one.leaving, one.stays, one.pending, one.ready
                 )
                 for number, one in enumerate(self.there)
             },
             {group: uids for group, uids in blocks.items() if group},
             tuple(
-                DisruptionBudget("d", label, (Requirement(key="app", operator="In", values=(label,)),), many)
-                for label, many in self.budgets.items()
-                if many is not None
+                DisruptionBudget("d", label, (Requirement(key="app", operator="In", values=(label,)),), *budget)
+                for label, budgets in self.budgets.items()
+                for budget in budgets
             ),
+            [PodUid(f"p{number}") for number in sorted(self.chosen)],
         )
 
 

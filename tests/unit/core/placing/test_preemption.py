@@ -6,13 +6,14 @@ import pytest
 
 from core.errors import InvariantError
 from core.ledger import Ledger
-from core.model import Container, NodeName, PeerTerm, PeerTerms, PodUid, Requirement
+from core.model import Container, NodeConstraints, NodeName, PeerTerm, PeerTerms, PodUid, Requirement
 from core.placing.crowd import Crowd, Occupant
 from core.placing.decide import Shape, node_policy, shape_of
 from core.placing.domains import LabelTiers, Near
 from core.placing.gang import Inner, Member, Unit
 from core.placing.minimums import Minimum
 from core.placing.preemption import FoundOnNodes, victims_for
+from core.placing.queues import Reclaim
 from core.settings import Settings, Tables
 from core.wire.policies import DisruptionBudget
 from tests.support.devices.catalogs import catalog_of
@@ -314,6 +315,29 @@ def test_a_budget_counts_only_those_who_leave_in_the_end():
     occupants = {"a-large": Occupant(priority=1), "a-small": Occupant(priority=2), "b": Occupant(priority=0)}
     answer, _ = search(ledger, alone(ledger, cpu_pod("high", priority=10)), occupants, budgets=budgets)
     assert (names(answer), answer.violations) == (["a-large"], 0)
+
+
+@pytest.mark.parametrize(("spare", "leave"), [(60, None), (80, ["equal", "low"])])
+def test_what_leaves_by_its_priority_for_one_member_counts_for_what_its_queue_lost_to_another(spare, leave):
+    ledger = ledger_of(cpu_pod("equal", node_name="n1"), cpu_pod("low", node_name="n2"), nodes=("n1", "n2"))
+    pods = (
+        cpu_pod(f"high-{name}", priority=10, constraints=NodeConstraints(selector=(("zone", name),)))
+        for name in ("n1", "n2")
+    )
+    members = tuple(member for one in pods for member in alone(ledger, one).members)
+    uids = [PodUid("uid-equal"), PodUid("uid-low")]
+    reclaim = Reclaim(
+        paths=dict.fromkeys(uids, ("other",)),
+        queues=dict.fromkeys(uids, (1,)),
+        amounts=lambda _: {"cpu": 40},
+        resources=frozenset({"cpu"}),
+        over={"other": {"cpu": 80.0}},
+        spare={"other": {"cpu": spare}},
+        room={},
+    )
+    unit = Unit(members=members, minimum=Minimum(members=2))
+    answer, _ = search(ledger, unit, {"equal": Occupant(priority=10), "low": Occupant(priority=0)}, reclaim=reclaim)
+    assert (None if answer is None else sorted(names(answer))) == leave
 
 
 def test_a_search_for_a_gang_whose_members_keep_off_each_other_counts_for_no_later_one():
