@@ -23,7 +23,7 @@ from controller.grouping.budgets import spender_of
 from core.constraints.quota import QUOTA, Account
 from core.ledger import Ledger
 from core.model import BEGUN, GroupKey, NodeName, Pod, PodUid, group_of
-from core.placing.crowd import SYSTEM_CRITICAL
+from core.placing.crowd import SYSTEM_CRITICAL, Crowd
 from core.placing.decide import Shape
 from core.placing.gang import Together
 from core.placing.preemption import Eviction
@@ -320,9 +320,11 @@ class Preempting:
             # Nodes with other preemptions were left out, so another search may succeed later.
             self._rests[who] = now_s + (_NO_NEED_S if len(self._nominations) else _NOBODY_S)
             self.victim_search.was_in_vain()
+            self._forget_denied([one.pod.uid for one in self._cluster.gangs.unit(entry).members], search.question.crowd)
             if answer is not None:
                 whose, why = search.question.whose(answer), forbidden(answer.broken, entry.pod.namespace)
-                self._deny([one.pod for one in answer.placements], answer.victims[0], whose, why)
+                stays = next(uid for uid in answer.victims if uid in answer.guarded)
+                self._deny([one.pod for one in answer.placements], stays, whose, why)
             return False
         question = search.question
         again: Eviction | None = answer
@@ -509,6 +511,14 @@ class Preempting:
         for uid in pods:
             if self._cluster.queue.get(uid) is not None:
                 self._denied[uid] = victim, text
+                self._cluster.unreported[uid] = None
+
+    def _forget_denied(self, pods: Iterable[PodUid], crowd: Crowd) -> None:
+        """Forget for *pods* that a victim stays if it could be chosen now: a search of *crowd* did not find it."""
+        for uid in pods:
+            who = crowd.occupants.get(self._denied[uid][0]) if uid in self._denied else None
+            if who is not None and not who.stays:
+                del self._denied[uid]
                 self._cluster.unreported[uid] = None
 
     def denied(self, entry: Entry) -> str:

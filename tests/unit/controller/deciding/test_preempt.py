@@ -589,6 +589,26 @@ def test_a_budget_that_allows_none_keeps_no_pod_that_it_does_not_count(fields, b
     assert asks(found) == ({"high": ["low"]} if is_freed else {})
 
 
+@pytest.mark.parametrize("gang", [False, True])
+def test_that_a_budget_forbids_it_is_told_no_longer_than_evictions_would_help(gang):
+    found = world(node("n1", cards=2), budgets=[DisruptionBudget("default", "b", APP_X)])
+    full(found, "low", labels={"app": "x"})
+    full(found, "other")
+    found.groups_are(gang_of(2))
+    named: dict[str, Any] = {"annotations": {GROUP: "new"}} if gang else {"number": 2}
+    names = ["high-0", "high-1"] if gang else ["high"]
+    found.adds(*(pod(name, memory=MIB, priority=10, **named) for name in names))
+    waits(found)
+    denied = found.scheduler.preempting.denied
+    assert all("b allows 0 of 1 eviction;" in denied(found.entry(name)) for name in names)
+    found.gone("other")
+    full(found, "stays", priority=20)
+    for _ in range(3):
+        found.passes(60.0)
+    assert found.seen("stays").node_name == "n1"
+    assert [denied(found.entry(name)) for name in names] == [""] * len(names)
+
+
 def test_a_pod_that_several_budgets_cover_does_not_leave():
     found = world(budgets=[DisruptionBudget("default", name, APP_X, 9, frees_unready=True) for name in "bc"])
     full(found, "low", labels={"app": "x"})
