@@ -265,14 +265,16 @@ class Occupants:
             self._spared[victim.uid] = until_s, victim.namespace
 
     def crowd(self) -> Crowd:
-        """Return all pods on nodes as they are now, for a search for victims."""
+        """Return all pods on nodes as they are now, for a search for victims; those that are chosen already leave."""
         now_s = self._clock()
         self._spared = {uid: one for uid, one in self._spared.items() if one[0] > now_s}
         who = dict(self._who)
+        chosen = [uid for uid in self._victims if uid in who and not who[uid].leaving]
+        for uid in chosen:
+            who[uid] = who[uid]._replace(leaving=True)
         for uid in (*self._stuck, *self._spared):
             if uid in self._stuck or not who[uid].leaving:
                 who[uid] = who[uid]._replace(leaving=False, stays=True)
-        chosen = [uid for uid in self._victims if uid in who and not who[uid].leaving]
         return Crowd(who, self._gangs(), self._all_budgets(), chosen)
 
     def _gangs(self) -> dict[Hashable, Collection[PodUid]]:
