@@ -72,7 +72,10 @@ class Disruptions:
         self.has_budgets: Final = bool(crowd.budgets)
         self.promised: Final = Counter[int]()
         for uid in crowd.chosen:
-            self.forbidden((self.counting(uid, self.covering(uid)),), self.promised)
+            holding, covering = ledger.holding(uid), self.covering(uid)
+            name = holding.key.partition("/")[2] if holding is not None else ""
+            if not any(name in crowd.budgets[at].disrupted for at in covering):
+                self.forbidden((self.counting(uid, covering),), self.promised)
         self.spent: Final = self.promised.copy()
 
     def covering(self, uid: PodUid) -> tuple[int, ...]:

@@ -148,14 +148,16 @@ _ALWAYS_ALLOW: Final = "AlwaysAllow"
 class DisruptionBudget(NamedTuple):
     """One PodDisruptionBudget.
 
-    selector: None matches nothing. allowed: how many of its pods may be evicted now. frees_unready: whether its running
-    pods that are not ready may be evicted uncounted.
+    selector: None matches nothing. allowed: how many of its pods may be evicted now. disrupted: names of pods whose
+    eviction is counted already; another pod of the name may be there since. frees_unready: whether its running pods
+    that are not ready may be evicted uncounted.
     """
 
     namespace: str
     name: str
     selector: tuple[Requirement, ...] | None
     allowed: int = 0
+    disrupted: frozenset[str] = frozenset()
     frees_unready: bool = False
 
     @property
@@ -173,6 +175,7 @@ class _StatusOfBudget(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     disruptions_allowed: int | None = 0
     current_healthy: int | None = 0
     desired_healthy: int | None = 0
+    disrupted_pods: dict[str, msgspec.Raw] | None = None
 
 
 class _Budget(msgspec.Struct, frozen=True, gc=False):
@@ -191,6 +194,7 @@ def _budget_of(found: _Budget) -> DisruptionBudget:
         found.metadata.name,
         selector_of(spec.selector),
         status.disruptions_allowed or 0,
+        frozenset(status.disrupted_pods or ()),
         # Source: Kubernetes, pkg/registry/core/pod/storage/eviction.go.
         spec.unhealthy_pod_eviction_policy == _ALWAYS_ALLOW or 0 < desired <= (status.current_healthy or 0),
     )

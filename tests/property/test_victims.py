@@ -30,6 +30,7 @@ RULE = NodePolicy(Policy.BINPACK, 1)
 CARD, MINE, NEVER = 8, 5, -1 << 62
 PATHS = {"x": ("x",), "y": ("y",), "z": ("y", "z")}
 RESOURCES = ("memory", "cpu")
+APPS = {label: (Requirement(key="app", operator="In", values=(label,)),) for label in "ab"}
 MINES = (Requirement(key="app", operator="In", values=("mine",)),)
 CASES = 80
 
@@ -326,9 +327,9 @@ class Cluster:
             },
             {group: uids for group, uids in blocks.items() if group},
             tuple(
-                DisruptionBudget("d", label, (Requirement(key="app", operator="In", values=(label,)),), *budget)
+                DisruptionBudget("d", label, APPS[label], many, frees_unready=frees)
                 for label, budgets in self.budgets.items()
-                for budget in budgets
+                for many, frees in budgets
             ),
             [PodUid(f"p{number}") for number in sorted(self.chosen)],
         )

@@ -633,7 +633,8 @@ def test_a_pod_with_the_name_of_one_that_was_just_evicted_is_counted_as_any_othe
     assert "b allows 0 of 1 eviction;" in found.scheduler.preempting.denied(found.entry("high"))
 
 
-def test_what_a_budget_allows_is_promised_once_until_the_eviction_shows():
+@pytest.mark.parametrize("sees_it_leave", [False, True])
+def test_what_a_budget_allows_is_promised_once_until_the_eviction_shows(sees_it_leave):
     budget = DisruptionBudget("default", "b", APP_X, allowed=1)
     found = world(node("n1"), node("n2"), budgets=[budget])
     full(found, "one", "two", labels={"app": "x"})
@@ -641,11 +642,10 @@ def test_what_a_budget_allows_is_promised_once_until_the_eviction_shows():
     waits(found)
     found.passes(1.0)
     assert asks(found) == {"high": ["one"]}
-    found.scheduler.cluster.occupants.budget_changed(budget._replace(allowed=0))
-    found.shows(found.seen("one"), deleting=True)
-    found.passes(30.0)
-    found.scheduler.cluster.occupants.budget_changed(budget)
-    assert asks(found) == {}
+    if sees_it_leave:
+        leaves(found, "one")
+    else:
+        found.scheduler.cluster.occupants.budget_changed(budget._replace(disrupted=frozenset({"one"})))
     found.passes(60.0)
     found.passes(1.0)
     assert asks(found) == {"next": ["two"]}

@@ -18,7 +18,7 @@ def test_whom_it_speaks_of_and_how_many_may_go():
     status = {"disruptionsAllowed": 2, "disruptedPods": {"p": "2026-01-01T00:00:00Z"}, "currentHealthy": 3}
     found = read({"minAvailable": 1, "selector": {"matchLabels": {"app": "x"}}}, status)
     selector = (Requirement(key="app", operator="In", values=("x",)),)
-    assert found == DisruptionBudget("d", "b", selector, 2)
+    assert found == DisruptionBudget("d", "b", selector, 2, frozenset({"p"}))
     assert read({"unhealthyPodEvictionPolicy": "AlwaysAllow"}).frees_unready
     assert read({"selector": {}}) == DisruptionBudget("d", "b", ())
     assert read({}) == read() == DisruptionBudget("d", "b", None)
