@@ -208,7 +208,7 @@ class PluginGate:
         if self._cluster.search.still_fits(entry.shape, entry.placement):
             self.permit(entry, entry.placement, self._cluster.collision_key(entry.shape), self._cluster.clock())
         else:
-            self._reservations.give_up(entry)
+            self._decide_with_gang(entry)
 
     def permit(self, entry: Entry, placement: Placement, keys: CollisionKey, now_s: float) -> None:
         """Send the Binding of a reserved pod, or put the pod into the line of its node."""
@@ -252,7 +252,27 @@ class PluginGate:
         elif self._cluster.search.still_fits(entry.shape, entry.placement):
             self._binder.send(entry, entry.placement, keys)
         else:
-            self._reservations.give_up(entry)
+            self._decide_with_gang(entry)
+
+    def judge(self, node: NodeName) -> None:
+        """Decide again the pods in the line of *node*, which has changed, that it takes no more."""
+        for uid, _ in self._cluster.handoff.line(node):
+            entry = self._cluster.queue.get(uid)
+            if entry is None or entry.placement is None or entry.placement.node != node or entry.shape is None:
+                continue
+            if not self._cluster.search.still_fits(entry.shape, entry.placement):
+                self._decide_with_gang(entry)
+
+    def _decide_with_gang(self, entry: Entry) -> None:
+        """Decide *entry* again; if too few of its gang would start without it, also all that are not sent."""
+        self._reservations.give_up(entry)
+        key = group_of(entry.pod)
+        if key is None or self._cluster.gangs.is_met(key):
+            return
+        for uid in self._cluster.groups.members(key):
+            other = self._cluster.queue.get(uid)
+            if other is not None and other.placement is not None and other.stage in (Stage.PREPARING, Stage.TURN):
+                self._reservations.give_up(other)
 
     def look_for_silence(self, now_s: float) -> None:
         """Report device plugins that do not answer, by events."""

@@ -11,7 +11,7 @@ from math import inf
 from typing import Any, Final, TypeVar
 
 from controller.actions import Lock
-from controller.deciding.bind import Binder
+from controller.deciding.bind import Binder, PluginGate
 from controller.deciding.cluster import ClusterState
 from controller.deciding.lifecycle import Attempts, AttemptState, ClusterEvent, Entry, EventResource, News, Stage
 from controller.deciding.pending import FIRST_REST_S, Pending
@@ -291,12 +291,13 @@ class Nodes:
         flaps: cards that repeatedly become unhealthy.
     """
 
-    def __init__(self, cluster: ClusterState, locks: NodeLocks, vanished: Vanished) -> None:
+    def __init__(self, cluster: ClusterState, locks: NodeLocks, vanished: Vanished, gate: PluginGate) -> None:
         self.complaints: Final[dict[NodeName, tuple[Complaint, ...]]] = {}
         self.flaps: Final = Flaps()
         self._cluster: Final = cluster
         self._locks: Final = locks
         self._vanished: Final = vanished
+        self._gate: Final = gate
         catalog = cluster.ledger.catalog
         self._documents: Final = Documents(catalog)
         self._heartbeats: Final = Heartbeats(catalog, cluster.handoff.set_blind)
@@ -372,6 +373,7 @@ class Nodes:
                 self._locks.let_in(node.name)
         if not changed:
             return
+        self._gate.judge(node.name)
         complaints = self._cluster.ledger.states[node.name].complaints
         if complaints != self.complaints.get(node.name, ()):
             self._complain(node, complaints)
@@ -451,6 +453,7 @@ class Nodes:
         self._cluster.search.kinds.leaves(name)
         if self._cluster.ledger.remove_node(name):
             self._cluster.requeue.tell_anew()
+            self._gate.judge(name)
         if name in self._cluster.handoff.unwatched:
             self._vanished.absent(name, self._cluster.clock())
         self._cluster.handoff.node_gone(name)

@@ -96,7 +96,7 @@ class Scheduler:
         self.prebind: Final = PreBind(cluster, self.reservations, self.pending, self.gate)
         self.claims: Final = Claims(cluster, self.pending, self.prebind)
         self.preempting: Final = Preempting(cluster, self.reservations)
-        self.nodes: Final = Nodes(cluster, self.locks, self.vanished)
+        self.nodes: Final = Nodes(cluster, self.locks, self.vanished, self.gate)
         chores: tuple[Chore, ...] = (
             cluster.handoff,
             cluster.fencing,

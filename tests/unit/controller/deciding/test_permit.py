@@ -5,10 +5,10 @@ from dataclasses import replace
 import pytest
 
 from core.groups import GroupSpec, NetworkTopology, SubGroups
-from core.model import GroupKey, GroupKind, NodeConstraints, Phase
+from core.model import GroupKey, GroupKind, NodeConstraints, NodeName, Phase, PodUid
 from core.settings import Policy
 from core.waiting import Cause
-from tests.support.worlds.world import World, node, pod
+from tests.support.worlds.world import World, node, on, pod
 
 GANG = {"scheduling.k8s.io/group-name": "g", "scheduling.volcano.sh/group-min-member": "3"}
 ZONE_A = NodeConstraints(selector=(("zone", "a"),))
@@ -47,6 +47,52 @@ def test_a_pod_without_cards_that_was_sent_waits_in_no_line(sent_late):
 def test_nothing_of_a_pod_without_cards_that_was_sent_is_taken_back(sent_late):
     one_is_served(sent_late, unschedulable=True)
     assert "uid-m2" in sent_late.holders("n1")
+
+
+# ---------------------------------------------------------------------- nodes that change
+
+
+def lined_up(*names, **fields):
+    """Two nodes where *names*, one on each, wait for a turn behind a pod that is not served yet; and where each is."""
+    world = World(*(node(name, labels={"name": name}) for name in ("n1", "n2")))
+    world.has_no_kind()
+    world.adds(*(pod(f"before-{name}", constraints=on(name)) for name in ("n1", "n2")))
+    for bind in world.binds():
+        world.accepts(bind)
+    world.adds(*(pod(name, memory=8_000, **fields) for name in names))
+    world.plan()
+    assert {world.stage(name) for name in names} == {"turn"}
+    return world, {world.ledger.node_of(PodUid(f"uid-{name}")): name for name in names}
+
+
+def loses(world, name, how):
+    if how == "gone":
+        world.scheduler.nodes.gone(NodeName(name))
+    else:
+        world.scheduler.nodes.changed(node(name, version="2", labels={"name": name}, unschedulable=True))
+
+
+@pytest.mark.parametrize("how", ["cordoned", "gone"])
+def test_a_pod_in_the_line_of_a_node_that_takes_it_no_more_goes_elsewhere_at_once(how):
+    world, where = lined_up("p")
+    (before,) = where
+    loses(world, before, how)
+    world.plan()
+    assert world.stage("p") == "turn"
+    assert world.ledger.node_of(PodUid("uid-p")) != before
+
+
+@pytest.mark.parametrize("how", ["cordoned", "gone"])
+@pytest.mark.parametrize("least", [2, 1])
+def test_no_member_of_a_gang_is_bound_while_too_few_have_a_place(how, least):
+    group = {**GANG, "scheduling.volcano.sh/group-min-member": "2"}
+    world, where = lined_up("m0", "m1", annotations=group)
+    world.groups_are(GroupSpec(key=GroupKey(GroupKind.VOLCANO, "default", "g"), uid="uid-g", min_member=least))
+    loses(world, "n1", how)
+    world.plan()
+    world.serves("before-n2")
+    world.passes(1.0)
+    assert [bind.pod.name for bind in world.binds()] == ([where["n2"]] if least == 1 else [])
 
 
 # ---------------------------------------------------------------------- long lines
