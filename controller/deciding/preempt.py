@@ -316,11 +316,11 @@ class Preempting:
             self._cluster.queue.ready(entry)
             return False
         who = self._who(search.ask, entry)
+        self._forget_denied([one.pod.uid for one in self._cluster.gangs.unit(entry).members], search.question.crowd)
         if answer is None or answer.broken:
             # Nodes with other preemptions were left out, so another search may succeed later.
             self._rests[who] = now_s + (_NO_NEED_S if len(self._nominations) else _NOBODY_S)
             self.victim_search.was_in_vain()
-            self._forget_denied([one.pod.uid for one in self._cluster.gangs.unit(entry).members], search.question.crowd)
             if answer is not None:
                 whose, why = search.question.whose(answer), forbidden(answer.broken, entry.pod.namespace)
                 stays = next(uid for uid in answer.victims if uid in answer.guarded)
@@ -514,7 +514,7 @@ class Preempting:
                 self._cluster.unreported[uid] = None
 
     def _forget_denied(self, pods: Iterable[PodUid], crowd: Crowd) -> None:
-        """Forget for *pods* that a victim stays if it could be chosen now: a search of *crowd* did not find it."""
+        """Forget for *pods* that a victim stays if it could be chosen now: a search of *crowd* says what holds."""
         for uid in pods:
             who = crowd.occupants.get(self._denied[uid][0]) if uid in self._denied else None
             if who is not None and not who.stays:

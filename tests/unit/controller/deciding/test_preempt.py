@@ -609,6 +609,18 @@ def test_that_a_budget_forbids_it_is_told_no_longer_than_evictions_would_help(ga
     assert [denied(found.entry(name)) for name in names] == [""] * len(names)
 
 
+def test_that_a_budget_forbids_it_is_told_no_longer_than_the_victim_stays():
+    found = world(budgets=[DisruptionBudget("default", "b", APP_X)])
+    full(found, "low", labels={"app": "x"})
+    found.adds(pod("high", memory=MIB, priority=10))
+    waits(found)
+    assert found.scheduler.preempting.denied(found.entry("high"))
+    leaves(found, "low")
+    for _ in range(2):
+        found.passes(60.0)
+    assert found.scheduler.preempting.denied(found.entry("high")) == ""
+
+
 def test_a_pod_that_several_budgets_cover_does_not_leave():
     found = world(budgets=[DisruptionBudget("default", name, APP_X, 9, frees_unready=True) for name in "bc"])
     full(found, "low", labels={"app": "x"})
