@@ -6,7 +6,7 @@ from controller.actions import GiveVolume, SelectNode
 from core.claims import Attachment, StorageKind
 from core.explaining import explain
 from core.groups import GroupSpec
-from core.model import Disk, GroupKey, GroupKind, NodeName, PodVolumes
+from core.model import Disk, GroupKey, GroupKind, NodeName, PodUid, PodVolumes
 from core.settings import Policy
 from core.waiting import Cause
 from core.wire.storage import (
@@ -362,6 +362,25 @@ def test_a_claim_is_told_the_node_and_the_pod_is_bound_once_it_is():
     assert not world.binds()
     provisions(world, zone="a")
     assert world.placed() == {"p": "a1"}
+
+
+def test_a_member_waits_for_no_volume_while_too_few_of_its_gang_have_a_place():
+    world = later_world("a1", "a2")
+    world.groups_are(GroupSpec(key=GroupKey(GroupKind.VOLCANO, "default", "g"), uid="g", min_member=2))
+    world.adds(pod("before-1", memory=6_000), pod("before-2", memory=6_000))
+    for bind in world.binds():
+        world.accepts(bind)
+    group = {"scheduling.k8s.io/group-name": "g"}
+    world.adds(mounting("p", "data", memory=4_000, annotations=group), pod("q", memory=4_000, annotations=group))
+    world.plan()
+    assert [world.stage(name) for name in ("p", "q")] == ["preparing", "turn"]
+    (told,) = world.actions(SelectNode)
+    shows(world, StorageKind.CLAIMS, waiting_claim(node_name=told.node, version="8"))
+    name = world.ledger.node_of(PodUid("uid-q"))
+    world.scheduler.nodes.changed(node(name, version="2", labels={ZONE: "a"}, unschedulable=True))
+    world.passes(1.0)
+    assert [world.stage(name) for name in ("p", "q")] == ["refused", "refused"]
+    assert [one.node for one in world.actions(SelectNode)] == [""]
 
 
 def test_a_provisioner_that_gives_up_has_the_pod_decided_anew():
