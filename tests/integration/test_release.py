@@ -53,7 +53,7 @@ def test_every_file_says_the_same_version():
 
 
 def test_the_one_file_runs_on_a_python_that_has_nothing_else(one, home):
-    assert build.run_alone(one, "--version") == f"kubectl-cards {build.version()}\n"
+    assert build.run_alone(one, home, "--version") == f"kubectl-cards {build.version()}\n"
     ended = alone(one, home, "get")
     assert (ended.stdout, ended.stderr.partition(": ")[0]) == ("", "kubectl cards")
     assert one.stat().st_mode & 0o111

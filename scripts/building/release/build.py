@@ -198,24 +198,24 @@ def _faults(files: Sequence[Path], wanted: str) -> Iterator[str]:
         if path.name.startswith("cardshare-") and not path.name.startswith((f"cardshare-{wanted}", "cardshare-chart-")):
             yield f"{path.name}: it is not of version {wanted}; empty the folder"
         if path.name == "kubectl-cards":
-            said = run_alone(path, "--version")
+            with tempfile.TemporaryDirectory() as home:
+                said = run_alone(path, Path(home), "--version")
             if said != f"kubectl-cards {wanted}\n":
                 yield f"{path.name} --version: found {said!r}"
 
 
-def run_alone(one: Path, *words: str) -> str:
-    """What the one file says, run by a Python without any package, in an empty home."""
-    with tempfile.TemporaryDirectory() as home:
-        # The interpreter that made the environment: its own packages are left out by -I and -S.
-        python = Path(sys.base_prefix) / "bin" / f"python{sys.version_info[0]}.{sys.version_info[1]}"
-        ended = subprocess.run(
-            [str(python), "-I", "-S", str(one), *words],
-            env={"HOME": home, "PATH": "/usr/bin:/bin"},
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=_RUN_WITHIN_S,
-        )
+def run_alone(one: Path, home: Path, *words: str) -> str:
+    """What the one file says, run by a Python without any package; it unpacks itself in *home*."""
+    # The interpreter that made the environment: its own packages are left out by -I and -S.
+    python = Path(sys.base_prefix) / "bin" / f"python{sys.version_info[0]}.{sys.version_info[1]}"
+    ended = subprocess.run(
+        [str(python), "-I", "-S", str(one), *words],
+        env={"HOME": str(home), "PATH": "/usr/bin:/bin"},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=_RUN_WITHIN_S,
+    )
     return ended.stdout + ended.stderr
 
 
