@@ -207,12 +207,13 @@ class Play:
     ) -> tuple[ExampleVerdict, ...]:
         for expected in expectations:
             self._standing[expected.pod] = (example, expected)
-        until = time.monotonic() + within_s
+        begun_s = time.monotonic()
         while True:
             judged = await self._judge(expectations)
-            if all(not problems or self._decided(e) for e, problems in judged) or time.monotonic() >= until:
+            is_decided = all(not problems or self._decided(e) for e, problems in judged)
+            if is_decided or time.monotonic() - begun_s >= within_s:
                 break
-            await asyncio.sleep(_LOOK_EVERY_S)
+            await _rest(begun_s)
         verdicts = tuple(_verdict(example, expected, problems) for expected, problems in judged)
         for verdict in verdicts:
             self.judged(verdict)
@@ -232,12 +233,12 @@ class Play:
 
     async def _settle(self, pods: tuple[str, ...], within_s: float) -> None:
         """Wait until each of *pods* runs, or has a reason why it does not."""
-        until = time.monotonic() + within_s
-        while time.monotonic() < until:
+        begun_s = time.monotonic()
+        while time.monotonic() - begun_s < within_s:
             seen = [await self._see(pod) for pod in pods]
             if all(s.denial or s.waiting_reason or s.phase not in ("", "Pending") for s in seen):
                 return
-            await asyncio.sleep(_LOOK_EVERY_S)
+            await _rest(begun_s)
 
     async def _see(self, pod: str, *, with_events: bool = False) -> Sighting:
         answer = self._answers.get(pod)
@@ -252,6 +253,11 @@ class Play:
             manifest=self._manifests[pod],
             env_by_container=self.env_of(f"{self.user.namespace}/{pod}"),
         )
+
+
+async def _rest(begun_s: float) -> None:
+    """Rest between two looks, longer the longer it takes: each look is work for the API server."""
+    await asyncio.sleep(min(max(_LOOK_EVERY_S, (time.monotonic() - begun_s) / 10), 0.2))
 
 
 def _verdict(example: str, expected: Expectation, problems: tuple[str, ...]) -> ExampleVerdict:
