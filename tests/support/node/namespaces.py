@@ -27,7 +27,7 @@ CGROUPS: Final = Path("/sys/fs/cgroup")
 PATH: Final = "/opt/kubernetes:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:/usr/lib/cni"
 # Folders that no overlay can serve: containers lie there as overlays, or mounts of pods.
 BESIDE: Final = ("/var/lib/kubelet", "/var/log", "/var/lib/etcd")
-_PASSED_ON: Final = ("PIP_", "SSL_", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY")
+_PASSED_ON: Final = ("GOGC", "PIP_", "SSL_", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY")
 
 
 class CommandFailedError(Exception):
@@ -187,7 +187,7 @@ class Namespaces:
 
 
 def environment() -> dict[str, str]:
-    """What commands inside are given of our own: how pip comes to its packages."""
+    """What commands inside are given of our own: how often Go's collect garbage, how pip comes to its packages."""
     ours = {name: value for name, value in os.environ.items() if name.startswith(_PASSED_ON)}
     return {**ours, "PATH": PATH, "HOME": "/root", "LC_ALL": "C.UTF-8"}
 
