@@ -207,13 +207,12 @@ class Play:
     ) -> tuple[ExampleVerdict, ...]:
         for expected in expectations:
             self._standing[expected.pod] = (example, expected)
-        begun_s = time.monotonic()
+        until = time.monotonic() + within_s
         while True:
             judged = await self._judge(expectations)
-            is_decided = all(not problems or self._decided(e) for e, problems in judged)
-            if is_decided or time.monotonic() - begun_s >= within_s:
+            if all(not problems or self._decided(e) for e, problems in judged) or time.monotonic() >= until:
                 break
-            await _rest(begun_s)
+            await asyncio.sleep(_LOOK_EVERY_S)
         verdicts = tuple(_verdict(example, expected, problems) for expected, problems in judged)
         for verdict in verdicts:
             self.judged(verdict)
@@ -233,12 +232,12 @@ class Play:
 
     async def _settle(self, pods: tuple[str, ...], within_s: float) -> None:
         """Wait until each of *pods* runs, or has a reason why it does not."""
-        begun_s = time.monotonic()
-        while time.monotonic() - begun_s < within_s:
+        until = time.monotonic() + within_s
+        while time.monotonic() < until:
             seen = [await self._see(pod) for pod in pods]
             if all(s.denial or s.waiting_reason or s.phase not in ("", "Pending") for s in seen):
                 return
-            await _rest(begun_s)
+            await asyncio.sleep(_LOOK_EVERY_S)
 
     async def _see(self, pod: str, *, with_events: bool = False) -> Sighting:
         answer = self._answers.get(pod)
@@ -253,11 +252,6 @@ class Play:
             manifest=self._manifests[pod],
             env_by_container=self.env_of(f"{self.user.namespace}/{pod}"),
         )
-
-
-async def _rest(begun_s: float) -> None:
-    """Rest between two looks, longer the longer it takes: each look is work for the API server."""
-    await asyncio.sleep(min(max(_LOOK_EVERY_S, (time.monotonic() - begun_s) / 10), 0.2))
 
 
 def _verdict(example: str, expected: Expectation, problems: tuple[str, ...]) -> ExampleVerdict:

@@ -21,7 +21,6 @@ listed in `tests.support.worlds.scenarios` with the reason why no real server pl
 """
 
 import asyncio
-import time
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
@@ -152,11 +151,10 @@ class Rig(ABC):
             return answer.status, await answer.text()
 
     async def until(self, what, deadline_s=60.0):
-        """Ask *what* until it answers something true: more rarely the longer it takes, as each look costs others."""
-        begun_s = time.monotonic()
+        """Ask *what* until it answers something true."""
         async with asyncio.timeout(deadline_s):
             while not (found := await what()):  # noqa: ASYNC110 (the cluster tells nobody)
-                await asyncio.sleep(min(max(0.05, (time.monotonic() - begun_s) / 10), 0.2))
+                await asyncio.sleep(0.05)
         return found
 
     async def served(self, path):
