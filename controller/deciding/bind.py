@@ -255,7 +255,7 @@ class PluginGate:
             self._decide_with_gang(entry)
 
     def judge(self, node: NodeName) -> None:
-        """Decide again the pods in the line of *node*, which has changed, that it takes no more."""
+        """Decide again the pods in the line of *node* that it no longer takes, because it has changed."""
         for uid, _ in self._cluster.handoff.line(node):
             entry = self._cluster.queue.get(uid)
             if entry is None or entry.placement is None or entry.placement.node != node or entry.shape is None:
@@ -264,7 +264,7 @@ class PluginGate:
                 self._decide_with_gang(entry)
 
     def _decide_with_gang(self, entry: Entry) -> None:
-        """Decide *entry* again; if too few of its gang would start without it, also all that are not sent."""
+        """Decide *entry* again, and all unsent members of its gang if too few would start without it."""
         self._reservations.give_up(entry)
         key = group_of(entry.pod)
         if key is None or self._cluster.gangs.is_met(key):

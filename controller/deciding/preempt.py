@@ -514,7 +514,7 @@ class Preempting:
                 self._cluster.unreported[uid] = None
 
     def _forget_denied(self, pods: Iterable[PodUid], crowd: Crowd) -> None:
-        """Forget for *pods* that a victim stays if it could be chosen now: a search of *crowd* says what holds."""
+        """Drop what is noted for *pods* of a victim that could be chosen now: a search of *crowd* has answered."""
         for uid in pods:
             who = crowd.occupants.get(self._denied[uid][0]) if uid in self._denied else None
             if who is not None and not who.stays:

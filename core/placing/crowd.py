@@ -71,7 +71,7 @@ class Disruptions:
             self._by_namespace.setdefault(budget.namespace, []).append(at)
         self.has_budgets: Final = bool(crowd.budgets)
         self.promised: Final = Counter[int]()
-        for uid in crowd.chosen:
+        for uid in crowd.chosen if self.has_budgets else ():
             holding, covering = ledger.holding(uid), self.covering(uid)
             name = holding.key.partition("/")[2] if holding is not None else ""
             if not any(name in crowd.budgets[at].disrupted for at in covering):

@@ -116,7 +116,7 @@ class Helm:
 async def server(tmp_path_factory):
     """helm, and a server for all tests, its administrator, and what is there before the first.
 
-    Among that are the kinds of cert-manager: a busy server may take more than a minute to serve one no more.
+    Among that are the kinds of cert-manager: a busy server may take more than a minute to stop serving one.
     """
     program = go_tools.find(go_tools.HELM, os.environ)
     if program is None:

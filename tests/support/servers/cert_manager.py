@@ -38,7 +38,7 @@ async def define(api: RealApi, program: Path) -> None:
 
 @asynccontextmanager
 async def cert_manager(api: RealApi) -> AsyncIterator[None]:
-    """Serve its kinds, and run it; objects of them go in the end, as nobody else is there to remove them."""
+    """Serve its kinds, and run it; remove its objects at the end, because nobody else does."""
     program = program_or_skip()
     await define(api, program)
     child = await asyncio.to_thread(api.children.start, "cert-manager", [program, api.kubeconfig])
