@@ -250,6 +250,28 @@ def test_a_pod_that_is_evicted_for_one_of_no_higher_priority_is_seen():
     assert any("is evicted for one of" in text for text in world.faults)
 
 
+def test_a_gang_of_which_a_part_is_evicted_is_seen_unless_the_others_were_chosen_before():
+    def whole(world):
+        for one in world.evictions.planned:
+            groups = [world.asked[target.name].group for target, _ in one.victims if target.name in world.asked]
+            spec = world.specs.get(groups[0]) if groups else None
+            if spec is not None and spec.is_gang and groups[0] not in world.unseen and len(groups) > 1:
+                return one if groups == [groups[0]] * len(groups) else None
+        return None
+
+    def judged(*before):
+        world.faults.clear()
+        world.evictions.planned[:] = before
+        world.world.scheduler.cluster.actions.append(replace(action, victims=action.victims[1:]))
+        world.look()
+        return [text for text in world.faults if "of its gang stay" in text]
+
+    world = lived("part evicted", whole, preempts=True)
+    action = whole(world)
+    assert judged()
+    assert not judged(replace(action, victims=action.victims[:1]))
+
+
 def test_a_pod_on_a_node_that_does_not_take_it_is_seen():
     world = lived("places", lambda world: bool(world.places))
     world.places.clear()

@@ -132,8 +132,11 @@ class Evictions:
     # ------------------------------------------------------------------ what must hold
 
     def look(self) -> None:
-        """Check that victims come after the pods that they leave for, and that a gang leaves as a whole."""
-        state = self._state
+        """Check that victims come after the pods that they leave for, and that a gang leaves as a whole.
+
+        Those that were chosen before leave as well: they may not have been a gang then.
+        """
+        state, before = self._state, self.chosen()
         for action in (found := state.world.actions(Preempt)):
             first = [state.asked[one.name].priority for one, _ in action.nominated if one.name in state.asked]
             victims = {target.name for target, _ in action.victims if target.name in state.asked}
@@ -146,7 +149,7 @@ class Evictions:
                 stay = sorted(
                     one.name
                     for one in state.members(asked.group)
-                    if one.node_name and not (one.finished or one.deleting or one.name in victims)
+                    if one.node_name and not (one.finished or one.deleting or one.name in victims | before)
                 )
                 if stay:
                     state.faults.append(f"{name} is evicted, and {stay} of its gang stay")
