@@ -164,8 +164,9 @@ class Lease:
         # not held.
         self._renewed_at: Instant | None = None
         self._version = ""
-        # The write whose outcome is unknown.
+        # The write whose outcome is unknown, and the state of the Lease when this process last tried to acquire it.
         self._unsure: tuple[_Spec, Instant] | None = None
+        self._how = How.NEW
 
     # ------------------------------------------------------------------ questions
 
@@ -256,26 +257,28 @@ class Lease:
         except ApiNotFoundError:
             self.is_known, self.is_there = True, False
             return await self._create() if self._makes and self._is_over() else None
-        if self._unsure is not None and self._unsure[0] == seen:
+        # An old write is not enough: it could not be renewed in time.
+        if self._unsure is not None and self._unsure[0] == seen and self._deadline_left_s(self._unsure[1]) > 0.0:
             self._renewed_at, self._unsure = self._unsure[1], None
-            return How.NEW  # the earlier state is no longer known
+            return self._how
         if not self._is_over():
             return None
-        how = How.NEW if self._seen is None else How.RELEASED if _is_released(seen) else How.EXPIRED
+        self._how = How.NEW if self._seen is None else How.RELEASED if _is_released(seen) else How.EXPIRED
         spec = self._claim(before, (seen.lease_transitions or 0) + 1)
         try:
             await self._write(spec, lambda: self._patch(spec))
         except ApiConflictError:
             return None  # another candidate was faster
-        return how
+        return self._how
 
     async def _create(self) -> How | None:
+        self._how = How.NEW if self._seen is None else How.EXPIRED  # deleted, perhaps after another holder
         spec = self._claim(self._clocks(), 0)
         try:
             await self._write(spec, lambda: self._post(spec))
         except ApiConflictError:
             return None
-        return How.NEW
+        return self._how
 
     def _is_over(self) -> bool:
         """Return whether no process can hold it: it was released, or has not changed for long enough."""

@@ -215,6 +215,35 @@ async def test_a_lease_that_was_taken_although_the_answer_was_lost_is_known_as_o
     assert one.lease.left_s() < 15.0
 
 
+@pytest.mark.parametrize("is_released", [True, False])
+async def test_a_lease_that_was_taken_although_the_answer_was_lost_is_known_by_what_it_was_before(
+    candidates, is_released
+):
+    first, second = await two(candidates)
+    second.way.after = lambda verb: ApiUnknownError(verb=verb, path="/l", message="cut off") if verb != "GET" else None
+    first.task.cancel()
+    assert not is_released or await first.lease.release(2.0)
+    await asyncio.sleep(20.0)
+    assert second.how is (How.RELEASED if is_released else How.EXPIRED)
+
+
+async def test_a_lease_whose_taking_is_known_too_late_is_not_held_and_taken_again(candidates):
+    first, second = await two(candidates)
+    first.task.cancel()
+
+    def lose(verb):
+        second.way.swallow()
+        return ApiUnknownError(verb=verb, path="/l", message="cut off")
+
+    second.way.after = lambda verb: lose(verb) if verb == "PATCH" else None
+    await asyncio.sleep(35.0)
+    assert candidates.leases.spec["holderIdentity"] == "b"
+    second.way.after = lambda verb: None
+    second.way.answers.set()
+    await asyncio.sleep(60.0)
+    assert (second.leads, second.lost, second.how) == (True, "", How.EXPIRED)
+
+
 async def test_a_process_that_was_stopped_for_a_minute_knows_at_once_that_it_holds_nothing(candidates):
     first, _ = await two(candidates)
     first.clocks.asleep_s = 60.0
@@ -283,6 +312,7 @@ async def test_a_deleted_lease_is_left_alone_while_its_holder_may_still_believe_
     first.way.swallow()
     candidates.leases.delete()
     await until(lambda: second.leads, lambda: not (first.leads and second.leads))
+    assert second.how is How.EXPIRED
 
 
 async def test_a_lease_that_another_took_is_given_up_at_once(candidates):
