@@ -536,11 +536,11 @@ class Watches:
         before = reflector.version
         wanted = await _newest_version(calls)
         # A server is never behind what it sent, unless etcd was restored. If the watch does not get there, either
-        # nothing changes, or changes are held back. A list is never older than the writes before it.
+        # nothing changes, or changes are held back. A list is never older than the writes before it began.
         if is_newer(before, wanted) or not await _reaches(reflector, wanted):
-            lists = reflector.counters.replaced
+            begun = reflector.counters.lists
             reflector.list_again()
-            while reflector.counters.replaced == lists:  # noqa: ASYNC110
+            while reflector.counters.replaced <= begun:  # noqa: ASYNC110
                 await asyncio.sleep(_LOOK_S)
         await self._inbox.put_and_wait(lambda: None)
 

@@ -211,7 +211,7 @@ class Pace:
 
 @dataclass(slots=True, kw_only=True)
 class Counters:
-    """Event counts; lists: started lists, replaced: lists that reached the consumer."""
+    """Event counts; lists: started lists, replaced: which of them was the last to reach the consumer, 0 for none."""
 
     lists: int = 0
     replaced: int = 0
@@ -352,7 +352,7 @@ class Reflector(Generic[_T]):
             await self._sink.on_replace(objects, version)
             self._last = None
             self.version, self.current_s = version, begun_s
-            self.counters.replaced += 1
+            self.counters.replaced = self.counters.lists
             self.state = ""
             self.synced.set()
             return version

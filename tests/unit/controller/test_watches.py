@@ -10,8 +10,9 @@ from structlog.testing import capture_logs
 
 from controller.actions import Inbox
 from controller.scheduler_names import SchedulerNames
-from controller.watches import Watches
+from controller.watches import InboxSink, Watches
 from kube.errors import ApiForbiddenError
+from kube.reflector import Reflector
 from kube.transport import Response
 from tests.support.worlds.world import World
 
@@ -188,12 +189,13 @@ class Listed:
     """The watch of pods at a version, in place of a reflector; a list brings the server's version."""
 
     def __init__(self, version, listed):
-        self.version, self.counters = version, SimpleNamespace(replaced=0)
+        self.version, self.counters = version, SimpleNamespace(lists=0, replaced=0)
         self._listed = listed
 
     def list_again(self):
         self.version = self._listed
-        self.counters.replaced += 1
+        self.counters.lists += 1
+        self.counters.replaced = self.counters.lists
 
 
 class At:
@@ -225,3 +227,41 @@ async def test_a_new_leader_knows_all_earlier_writes(watched, meanwhile, current
     await watches.catch_up(At(current, reflector, meanwhile))
     at_work.cancel()
     assert reflector.counters.replaced == lists
+
+
+class Lists(Source):
+    """An API server that answers lists of pods one after the other, each as it was when the list began."""
+
+    def __init__(self, *versions):
+        self.begun = asyncio.Semaphore(0)
+        self.answers = asyncio.Semaphore(0)
+        self._versions = iter(versions)
+
+    async def request(self, verb, path, **_):
+        version = next(self._versions)
+        self.begun.release()
+        await self.answers.acquire()
+        body = json.dumps({"metadata": {"resourceVersion": version}, "items": []}).encode()
+        return Response(status=200, headers={}, body=body)
+
+
+async def test_a_new_leader_does_not_take_a_list_that_began_before_for_all_earlier_writes():
+    inbox = Inbox(asyncio.get_running_loop().time)
+    watches, server = watches_of(World(), inbox), Lists("20", "25", "30")
+    sink: InboxSink[bytes] = InboxSink(
+        inbox, replaced=lambda pods: None, changed=lambda pod: None, gone=lambda pod: None
+    )
+    reflector = watches.reflectors["pods"] = Reflector(server, "/api/v1/pods", decode=bytes, sink=sink)
+    tasks = [asyncio.create_task(working(inbox)), asyncio.create_task(reflector.run())]
+    server.answers.release()
+    await reflector.synced.wait()
+    await server.begun.acquire()
+    reflector.list_again()
+    await server.begun.acquire()
+    catching_up = asyncio.create_task(watches.catch_up(At("30", reflector)))
+    for version, is_caught_up in (("20", False), ("25", False), ("30", True)):
+        await asyncio.sleep(1.0)
+        assert (reflector.version, catching_up.done()) == (version, is_caught_up)
+        server.answers.release()
+    for task in tasks:
+        task.cancel()
