@@ -52,6 +52,7 @@ RIVALS: Final = (VOLCANO, HAMI)
 # How long a name is given up after someone else bound such a pod.
 _FOREIGN_S: Final = 300.0
 _LOOK_S: Final = 0.5
+_UNKNOWN: Final = "it is not known yet whether another scheduler places its pods"
 
 
 class SchedulerName:
@@ -85,7 +86,7 @@ class SchedulerName:
             clock: monotonic seconds.
         """
         self.rival: Final = rival
-        self.given_up = "it is not known yet whether another scheduler places its pods"
+        self.given_up = _UNKNOWN
         self._is_wanted: Final = is_wanted
         self._is_sent: Final = is_sent
         self._changed: Final = changed
@@ -135,18 +136,20 @@ class SchedulerName:
     async def run(self, lease: Lease | None, enough_s: float) -> NoReturn:
         """Hold *lease* and judge while this process leads; give the name up when *enough_s* of the lease is left.
 
-        Pods must have been listed before.
+        While the name is not configured, the lease is not renewed, so that it passes on. Pods must have been listed
+        before.
         """
         self._leads = True
-        while not self._is_wanted():  # noqa: ASYNC110 (there is no event for a change of the settings)
-            await asyncio.sleep(_LOOK_S)
-        async with asyncio.TaskGroup() as tasks:
-            if lease is not None:
-                tasks.create_task(_hold(lease), name=f"hold the lease of {self.rival.name}")
-            while True:
-                self.judge(lease, enough_s)
+        while True:
+            while not self._is_wanted():  # noqa: ASYNC110 (there is no event for a change of the settings)
                 await asyncio.sleep(_LOOK_S)
-        raise AssertionError  # ends only by cancellation
+            async with asyncio.TaskGroup() as tasks:
+                holding = tasks.create_task(_hold(lease), name=f"hold the lease of {self.rival.name}")
+                while self._is_wanted():
+                    self.judge(lease, enough_s)
+                    await asyncio.sleep(_LOOK_S)
+                holding.cancel()
+            self.given_up = _UNKNOWN
 
     def judge(self, lease: Lease | None, enough_s: float) -> None:
         """Give the name up or take it, by the current evidence."""
@@ -220,10 +223,14 @@ class SchedulerNames:
         return {one.rival.name: one.given_up for one in self.names if one.given_up}
 
 
-async def _hold(lease: Lease) -> None:
-    while True:
-        await lease.acquire()
+async def _hold(lease: Lease | None) -> None:
+    """Hold *lease*, if there is one, until cancelled; then it passes on when it expires."""
+    while lease is not None:
         try:
+            await lease.acquire()
             await lease.keep()
         except LeaseLostError as e:
             _log.warning("another scheduler's lease is lost", lease=lease.name, reason=str(e))
+        except asyncio.CancelledError:
+            lease.forget()
+            raise

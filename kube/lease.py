@@ -217,6 +217,10 @@ class Lease:
             else:
                 self.problem = ""
 
+    def forget(self) -> None:
+        """Know nothing of the Lease until it is read again, because `acquire` or `keep` was cancelled."""
+        self.is_known = self.is_there = self.is_forbidden = False
+
     async def release(self, limit_s: float) -> bool:
         """Release the Lease so that the next holder need not wait; return whether that was written within *limit_s*.
 

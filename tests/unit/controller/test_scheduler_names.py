@@ -29,10 +29,11 @@ class Played:
         self.changes = 0
         self.events: list[Announce] = []
         self.given_up = asyncio.Event()
+        self.is_wanted = True
         loop = asyncio.get_running_loop()
         self.name = SchedulerName(
             rival,
-            is_wanted=lambda: True,
+            is_wanted=lambda: self.is_wanted,
             is_sent=is_sent or self.sent.__contains__,
             changed=self.change,
             tell=self.tell,
@@ -115,6 +116,25 @@ async def test_a_lease_that_we_cannot_renew_is_given_up_before_another_can_have_
     async with asyncio.timeout(20.0):
         await one.given_up.wait()
     assert asyncio.get_running_loop().time() - renewed_s <= 9.0
+
+
+async def test_a_lease_passes_on_once_the_name_is_not_configured_any_more(play):
+    one = play(lease=theirs(holderIdentity="", leaseDurationSeconds=1))
+    await asyncio.sleep(10.0)
+    assert (one.name.given_up, one.leases.spec["holderIdentity"]) == ("", "us")
+    one.is_wanted = False
+    await asyncio.sleep(1.0)
+    writes = len(one.leases.writes)
+    await asyncio.sleep(60.0)
+    assert len(one.leases.writes) == writes
+    one.leases.apply(theirs())
+    one.is_wanted = True
+    for _ in range(10):
+        assert one.name.given_up
+        await asyncio.sleep(1.0)
+    assert "is held by 'volcano-0'" in one.name.given_up
+    await asyncio.sleep(20.0)
+    assert (one.name.given_up, one.leases.spec["holderIdentity"]) == ("", "us")
 
 
 async def test_where_the_lease_may_not_be_read_the_operators_word_counts(play):
