@@ -76,6 +76,11 @@ class ApiError(Exception):
         """Whether a PodDisruptionBudget forbids an eviction; if not, a 429 means that the server asks for time."""
         return self.path.endswith("/eviction") and _BUDGET in self.message
 
+    @property
+    def is_of_kind(self) -> bool:
+        """Whether the API server still reads all objects of this kind, and serves the others."""
+        return self.message.startswith(_READING_KIND)
+
     def __str__(self) -> str:
         answered = " ".join(filter(None, (str(self.status or ""), self.reason)))
         head = f"{self.verb} {self.path}: " + (f"{answered}: " if answered else "")
@@ -188,6 +193,9 @@ _FORBIDDEN: Final = re.compile(
 # apiserver/pkg/util/notfoundhandler.
 _NO_SUCH_PATH: Final = b"404 page not found"
 _BUDGET: Final = "disruption budget"
+# Answered to watches, and to lists with selectors; the longer it takes, the more time the API server asks for, up to
+# 30 s. Source: kube-apiserver since v1.31, apiserver/pkg/storage/cacher (Watch, calculateRetryAfterForUnreadyCache).
+_READING_KIND: Final = "storage is (re)initializing"
 # Source: kube-apiserver v1.37, apiserver/pkg/admission/plugin/webhook (dispatchers) and apiserver/pkg/util/webhook.
 _WEBHOOK: Final = 'Internal error occurred: failed calling webhook "'
 _status_decoder: Final = msgspec.json.Decoder(_Status)

@@ -662,7 +662,7 @@ class Transport:
     def _note(self, error: ApiError, purpose: Purpose) -> None:
         if error.status not in _BUSY:
             return  # 0: this process held the call back
-        if error.is_of_budget:
-            return
+        if error.is_of_budget or error.is_of_kind:
+            return  # other calls are served
         if error.retry_after_s and purpose is not Purpose.LEASE:
             self._slow_until_s = max(self._slow_until_s, self._clock() + error.retry_after_s)

@@ -2,6 +2,7 @@
 
 import asyncio
 import base64
+import json
 import socket
 import ssl
 import time
@@ -277,6 +278,20 @@ async def test_a_pods_disruption_budget_holds_back_no_other_call(transport, serv
     with pytest.raises(ApiThrottledError):
         await transport.request("POST", f"{POD}/eviction", body=b"{}")
     assert transport.pause_s > 5.0
+
+
+async def test_a_kind_that_the_api_server_still_reads_holds_back_no_other_call(transport, server):
+    """As kube-apiserver answers after its start, or after a kind was installed."""
+    body = {"kind": "Status", "status": "Failure", "message": "storage is (re)initializing", "code": 429}
+    reading = say(429, json.dumps(body | {"reason": "TooManyRequests"}).encode(), Retry_After="30")
+    server.answers.extend([reading, reading])
+    with pytest.raises(ApiThrottledError) as caught:
+        async with transport.stream("/apis/x/v1/queues", {"watch": "true"}, silence_s=10.0):
+            pass
+    assert caught.value.retry_after_s == 30.0
+    with pytest.raises(ApiThrottledError):
+        await transport.request("GET", "/api/v1/configmaps", params={"fieldSelector": "metadata.name=a"})
+    assert transport.pause_s == 0.0
 
 
 # -- credentials ------------------------------------------------------------------------------------------------
