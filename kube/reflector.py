@@ -374,21 +374,32 @@ class Reflector(Generic[_T]):
         objects: list[_T] = []
         params = {**self._selectors, "limit": str(self._pace.page_limit)}
         while True:
-            answer = await self._source.request(
-                "GET",
-                self.path,
-                params=params,
-                deadline_s=self._pace.list_deadline_s,
-                purpose=Purpose.WATCHES,
-            )
-            self.last_seen_monotonic = self._clock()
-            page = self._decode_list(answer.body)
+            page = self._decode_list(await self._page(params))
             objects.extend(page.items)
             if not page.continue_token:
                 return objects, page.resource_version
             params["continue"] = page.continue_token
             # Decoding a page blocks the loop longest, so other tasks run between pages.
             await asyncio.sleep(0)
+
+    async def _page(self, params: Mapping[str, str]) -> bytes:
+        """Return one page of a list. Earlier pages count on: of hundreds, the server may ask for time before some."""
+        while True:
+            try:
+                answer = await self._source.request(
+                    "GET",
+                    self.path,
+                    params=params,
+                    deadline_s=self._pace.list_deadline_s,
+                    purpose=Purpose.WATCHES,
+                )
+            except ApiThrottledError as e:
+                if "continue" not in params:
+                    raise
+                await self._fail("list", e)
+            else:
+                self.last_seen_monotonic = self._clock()
+                return answer.body
 
     async def _rest_before_list(self) -> None:
         waited, self._waited = self._waited, False

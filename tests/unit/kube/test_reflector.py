@@ -429,6 +429,22 @@ async def test_the_seconds_that_the_server_asks_for_are_waited():
     assert server.times("list") == pytest.approx([0, 7], abs=0.01)
 
 
+async def test_a_list_goes_on_with_the_page_before_which_the_server_asked_for_time():
+    held_back, slow = error(ApiThrottledError), error(ApiThrottledError, 429, 7.0)
+    server = Server([page("a", token="t"), slow, page("b", token="u"), held_back, page("c")], [[GOES_ON]])
+    picture = Picture()
+    reflector = reflect(server, picture)
+    task = running(reflector)
+    await asyncio.sleep(3)
+    assert (reflector.state, reflector.synced.is_set()) == ("throttled: list pods: m", False)
+    await asyncio.sleep(17)
+    assert picture.steps == [("replace", ("a", "b", "c"), "10")]
+    assert [params.get("continue", "") for params in server.params("list")] == ["", "t", "t", "u", "u"]
+    assert (reflector.state, reflector.counters.lists) == ("", 1)
+    assert server.times("list")[2] - server.times("list")[1] == pytest.approx(7, abs=0.01)
+    await ended(task)
+
+
 async def test_a_forbidden_watch_says_so_and_recovers_without_a_list():
     server = Server([page("a")], [error(ApiForbiddenError, 403)])
     reflector = reflect(server, Picture())
