@@ -520,10 +520,17 @@ class Watches:
                 found.append(f"{name}: being listed")
             elif age_s(reflector) > MAX_AGE_S:
                 found.append(f"stale: watch {name}: nothing came for {age_s(reflector):.0f} s; nothing is decided")
+        if _WEIGHTY[0] not in self.reflectors:
+            found += self._unlisted()
         for name, reflector in self._documents.items():
             if not _is_forbidden(reflector) and (reflector.state or not reflector.synced.is_set()):
                 found.append(reflector.state or f"{name}: being listed")
         return found
+
+    def _unlisted(self) -> list[str]:
+        """Return why kinds that are listed before nodes and pods are not, but for the documents."""
+        waiting = [one for name, one in self.reflectors.items() if name not in self._documents]
+        return [one.state for one in waiting if one.state and not one.synced.is_set() and not _is_forbidden(one)]
 
     def is_current(self) -> bool:
         """Return whether the mirror is recent enough for decisions."""

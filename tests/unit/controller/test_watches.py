@@ -11,7 +11,7 @@ from structlog.testing import capture_logs
 from controller.actions import Inbox
 from controller.scheduler_names import SchedulerNames
 from controller.watches import InboxSink, Watches
-from kube.errors import ApiForbiddenError
+from kube.errors import ApiForbiddenError, ApiUnknownError
 from kube.reflector import Reflector
 from kube.transport import Response
 from tests.support.worlds.world import World
@@ -168,6 +168,29 @@ async def test_it_is_logged_once_that_nothing_is_evicted_for_lack_of_a_right():
             "give the controller the rights of deploy/preemption.yaml",
         )
     ]
+
+
+class Broken(Source):
+    """An API server with nothing, that cannot read the objects of one kind."""
+
+    def __init__(self, kind):
+        self._kind = kind
+
+    async def request(self, verb, path, **_):
+        if path.endswith(self._kind):
+            raise ApiUnknownError(verb=verb, path=path, status=500, message="conversion webhook failed")
+        body = {"metadata": {"resourceVersion": "7"}, "items": []}
+        return Response(status=200, headers={}, body=json.dumps(body).encode())
+
+
+async def test_a_start_that_waits_for_a_kind_that_cannot_be_listed_says_so():
+    inbox, began = Inbox(asyncio.get_running_loop().time), Began()
+    watches, why = watches_of(World(), inbox), "failing: list hypernodes: conversion webhook failed"
+    began.create_task(working(inbox))
+    began.create_task(watches.cluster(began, Broken("/hypernodes")))
+    await asyncio.sleep(60.0)
+    assert watches.reasons() == ["nodes: not listed yet", "pods: not listed yet", why]
+    began.end()
 
 
 @pytest.mark.parametrize("silent", ["nodes", "pods"])
