@@ -104,7 +104,7 @@ def judge(
     except ValueError as e:
         return _verdict(State.UNREADABLE, str(e))
     leaf = chain[0]
-    if leaf.public_key().public_bytes(*_PUBLIC) != public_key:
+    if not _has_key(leaf, public_key):
         return _verdict(State.KEY_MISMATCH, "tls.key belongs to another certificate than tls.crt")
     if not any(_issued(signer, leaf, now) for signer in (*authorities, *chain[1:])):
         return _verdict(State.UNTRUSTED, f"no valid authority in it issued {leaf.subject.rfc4514_string()}")
@@ -165,8 +165,7 @@ def signer_of(stored: StoredPem, now: datetime) -> Authority | None:
     for cert in certs:
         # The certificate that matches the key, and not the first in the file, because a crash may fall between two
         # writes.
-        matches = cert.public_key().public_bytes(*_PUBLIC) == public_key
-        if matches and cert.not_valid_before_utc <= now < renewal_time(cert):
+        if _has_key(cert, public_key) and cert.not_valid_before_utc <= now < renewal_time(cert):
             return Authority(cert_pem=cert.public_bytes(serialization.Encoding.PEM), key_pem=stored.ca_key_pem)
     return None
 
@@ -182,7 +181,7 @@ def judge_authority(stored: StoredPem, now: datetime) -> PairVerdict:
         certs, public_key = _certificates("ca.crt", stored.ca_pem), _public_key("ca.key", stored.ca_key_pem)
     except ValueError as e:
         return _verdict(State.UNREADABLE, str(e))
-    own = [cert for cert in certs if cert.public_key().public_bytes(*_PUBLIC) == public_key]
+    own = [cert for cert in certs if _has_key(cert, public_key)]
     if not own:
         return _verdict(State.KEY_MISMATCH, "ca.key belongs to no certificate of ca.crt")
     return _age("ca.crt", own[0], now)
@@ -284,6 +283,13 @@ def _certificates(name: str, pem: bytes) -> list[x509.Certificate]:
         return x509.load_pem_x509_certificates(pem)
     except ValueError as e:
         raise ValueError(f"{name} holds no readable PEM certificate") from e
+
+
+def _has_key(cert: x509.Certificate, public_key: bytes) -> bool:
+    try:
+        return cert.public_key().public_bytes(*_PUBLIC) == public_key
+    except (ValueError, UnsupportedAlgorithm):
+        return False  # of another kind than the known key
 
 
 def _public_key(name: str, key_pem: bytes) -> bytes:

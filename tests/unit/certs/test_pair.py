@@ -7,7 +7,7 @@ import pytest
 from cryptography import x509
 
 from certs.authority import new_authority
-from certs.pair import State, StoredPem, WantedPair, judge, renewal_time, renewed
+from certs.pair import State, StoredPem, WantedPair, judge, judge_authority, renewal_time, renewed
 
 NOW = datetime(2026, 5, 1, 12, 0, tzinfo=UTC)
 WANTED = WantedPair(dns_names=("web.ns.svc",), ip_addresses=("127.0.0.1",), days=90, ca_days=900)
@@ -15,6 +15,20 @@ WANTED = WantedPair(dns_names=("web.ns.svc",), ip_addresses=("127.0.0.1",), days
 
 def days(count: float) -> timedelta:
     return timedelta(days=count)
+
+
+# A certificate whose key is on the curve SM2 (GB/T 32918), which the library reads no key of.
+SM2 = b"""-----BEGIN CERTIFICATE-----
+MIIBcjCCARmgAwIBAgIUAw8VhOXQ4zo3V1fIpLLC7LVft7swCgYIKoEcz1UBg3Uw
+DjEMMAoGA1UEAwwDc20yMCAXDTI2MTEyODIyMDExNVoYDzIxMjYxMTA0MjIwMTE1
+WjAOMQwwCgYDVQQDDANzbTIwWTATBgcqhkjOPQIBBggqgRzPVQGCLQNCAASPCf3y
+6cnhYPQh/Y9T7TQ1+UmpXgvyfbrilotvFHQM1E74N3T0K2RBXrmMfUKYv80OcoNM
++IY/Xd/VqC1UB1qXo1MwUTAdBgNVHQ4EFgQULVnOZE/vObes01pYP/NmjAvwhJcw
+HwYDVR0jBBgwFoAULVnOZE/vObes01pYP/NmjAvwhJcwDwYDVR0TAQH/BAUwAwEB
+/zAKBggqgRzPVQGDdQNHADBEAiBrjL+k043fb7A1TIHkCHLwzJJn3BW1sDDw5H8N
+E+AiWQIgUZ6PSn6MmWD6yvAnsaYZWq2C/lDNuTBcWBrJGNphTog=
+-----END CERTIFICATE-----
+"""
 
 
 @pytest.fixture(scope="module")
@@ -73,6 +87,14 @@ def test_another_pairs_key_does_not_match(good, other):
 def test_a_leaf_of_an_authority_that_is_not_in_the_bundle_is_untrusted(good, other):
     assert state(replace(good, ca_pem=other.ca_pem)) is State.UNTRUSTED
     assert state(replace(good, ca_pem=other.ca_pem + good.ca_pem)) is State.GOOD
+
+
+def test_a_certificate_with_a_key_of_an_unknown_kind_is_judged_like_any_other(good):
+    assert state(replace(good, cert_pem=SM2)) is State.KEY_MISMATCH
+    beside = replace(good, ca_pem=SM2 + good.ca_pem)
+    assert state(beside) is State.GOOD
+    assert judge_authority(beside, NOW).state is State.GOOD
+    assert renewed(beside, WANTED, NOW).ca_pem == beside.ca_pem
 
 
 def test_names_that_the_leaf_lacks_are_listed(good):
