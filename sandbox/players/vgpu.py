@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -29,6 +30,10 @@ MIG: Final = "mig"
 CONFIG_MAP: Final = "volcano-vgpu-device-config"
 CONFIG_NAMESPACES: Final = ("kube-system", "volcano-system")
 CONFIG_KEY: Final = "device-config.yaml"
+
+# How often a plugin writes what it does not find again, and how long it waits in between (P21).
+_WRITES: Final = 3
+_REST_S: Final = 0.5
 
 _SWITCHED_ON: Final = ("NVIDIA_GDRCOPY", "NVIDIA_GDS", "NVIDIA_MOFED")
 
@@ -64,6 +69,10 @@ class VgpuSetup(CardSetup):
             MEMORY: sum(card.memory_mib // self.memory_factor for card in self.cards),
             CORES: len(self.cards) * int(100 * self.core_scaling),
         }
+
+
+class _NotFoundAgainError(Exception):
+    """What was written is not what is read."""
 
 
 class VgpuPlugin(CardPlayer[VgpuSetup]):
@@ -141,6 +150,8 @@ class VgpuPlugin(CardPlayer[VgpuSetup]):
 
     async def _serve(self, asked: int) -> ContainerEnv:
         pods = await self._api.list(PODS)
+        if self._setup.version.reads_back:
+            pods = tuple([pod for pod in pods if pod.get("status", {}).get("phase") == "Pending"])
         by_time = self._setup.version is protocol.Version.V1_11_0
         found = protocol.oldest_by_time(pods, self._node_name) if by_time else None
         pod = found if by_time else protocol.oldest(pods, self._node_name, asked)
@@ -184,10 +195,27 @@ class VgpuPlugin(CardPlayer[VgpuSetup]):
 
     async def _erase(self, pod: Mapping[str, Any], segments: tuple[protocol.Segment, ...]) -> None:
         try:
-            await objects.annotate(self._api, pod_path(pod), {protocol.TO_ALLOCATE: protocol.erase(segments)})
-        except WORLD_FAILED as e:
+            await self._annotate(pod, {protocol.TO_ALLOCATE: protocol.erase(segments)})
+        except (*WORLD_FAILED, _NotFoundAgainError) as e:
             await self._mark(pod, "failed")
             raise AllocateError(f"failed to erase the served devices: {e}") from e
+
+    async def _annotate(self, pod: Mapping[str, Any], values: Mapping[str, str]) -> None:
+        """Write *values* on *pod*; a version that reads back writes what it does not find again.
+
+        Raises:
+            _NotFoundAgainError: it was not there after the last write either.
+        """
+        for attempt in range(_WRITES if self._setup.version.reads_back else 1):
+            if attempt:
+                await asyncio.sleep(_REST_S)
+            await objects.annotate(self._api, pod_path(pod), values)
+            if not self._setup.version.reads_back:
+                return
+            found = annotations_of(await self._api.get(pod_path(pod)))
+            if all(found.get(key) == value for key, value in values.items()):
+                return
+        raise _NotFoundAgainError(f"annotations {', '.join(values)} are not as they were written")
 
     async def _finish_if_served(self, pod: Mapping[str, Any]) -> None:
         # An admission webhook may have inserted the next container's segment in place of the erased one (nvidia 2.8).
@@ -197,7 +225,8 @@ class VgpuPlugin(CardPlayer[VgpuSetup]):
 
     async def _mark(self, pod: Mapping[str, Any], phase: str) -> None:
         done = {protocol.BIND_PHASE: phase, protocol.TIME: str(protocol.DONE_TIME)}
-        await objects.annotate(self._api, pod_path(pod), done)
+        with suppress(_NotFoundAgainError):
+            await self._annotate(pod, done)
         await objects.drop_lock(self._api, self._node_name, protocol.LOCK)
 
     async def report(self) -> None:

@@ -35,14 +35,20 @@ _SIGNED: Final = re.compile(r"[+-]?[0-9]+", re.ASCII)
 class Version(StrEnum):
     """The releases of the plugin that differ in their writes and in the pods that they serve (nvidia 7.2)."""
 
+    READS_BACK = "2026-09"
     MAIN = "main"
     V1_12_0 = "v1.12.0"
     V1_11_0 = "v1.11.0"
 
     @property
     def beats(self) -> bool:
-        """Whether it writes register and handshake every 30 s, with cards in any order; main writes only changes."""
-        return self is not Version.MAIN
+        """Whether it writes register and handshake every 30 s, with cards in any order; others write only changes."""
+        return self in (Version.V1_12_0, Version.V1_11_0)
+
+    @property
+    def reads_back(self) -> bool:
+        """Whether it reads back what it has written on a pod, and takes pending pods only (P21)."""
+        return self is Version.READS_BACK
 
 
 class PluginPanicError(Exception):
@@ -118,8 +124,8 @@ def erase(segments: Sequence[Segment]) -> str:
 def oldest(pods: Sequence[Mapping[str, Any]], node_name: str, asked: int) -> Mapping[str, Any] | None:
     """Return the pod that the plugin assumes is being admitted: *asked* devices left on this node, smallest time.
 
-    Phase, ``spec.nodeName``, ``bind-phase`` and deletion are ignored. Among equal times, the last candidate of the list
-    wins if it has the smallest time, otherwise the first with that time.
+    ``spec.nodeName``, ``bind-phase`` and deletion are ignored, and the phase by versions that do not read back. Among
+    equal times, the last candidate of the list wins if it has the smallest time, otherwise the first with that time.
 
     Args:
         pods: all pods of the cluster as JSON, in the API server's order.

@@ -9,6 +9,7 @@ from typing import Any
 from sandbox.demo.picture import cards
 from sandbox.demo.stage import Stage
 from sandbox.nodes.kubelet import AdmissionOrder, KubeletSettings
+from sandbox.players.vgpu_protocol import Version
 
 # For each container its plugin lists all pods, as the real one does: twice the pods take four times as long.
 _VGPU_PODS = 85
@@ -18,7 +19,16 @@ _IDS = "volcano.sh/vgpu-ids-new"
 _QUEUE = "cardshare.io/segment-queue"
 NODES: list[dict[str, Any]] = [
     *(
-        {"name": f"v{i}", "plugin": {"kind": "vgpu", "memory_mib": 32768, "count": 8, "split_count": 20}}
+        {
+            "name": f"v{i}",
+            "plugin": {
+                "kind": "vgpu",
+                "memory_mib": 32768,
+                "count": 8,
+                "split_count": 20,
+                "version": Version.READS_BACK if i > 2 else Version.MAIN,
+            },
+        }
         for i in range(5)
     ),
     *({"name": f"s{i}", "plugin": {"kind": "gpushare", "memory_mib": 16384, "count": 2}} for i in range(2)),

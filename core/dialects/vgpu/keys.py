@@ -22,6 +22,7 @@ SPREAD_GROUP: Final = "spread"
 PREFERENCES: Final = frozenset({MODE, USE_UUID, NO_USE_UUID, GROUP_POLICY}) | TYPE_WISHES | PLACE_WISHES
 
 ALLOCATING: Final = "allocating"
+SUCCESS: Final = "success"
 FAILED: Final = "failed"
 
 # How far scheduler and plugin are with a pod; what it holds stands elsewhere.

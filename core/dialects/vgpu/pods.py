@@ -2,7 +2,7 @@
 
 Each container has a segment (S24), every entry counts (S2), MIG slices count by their size. The plugin compares the
 devices left in all segments with what kubelet asks for one container (P1). So a Binding shows it the first container's
-segment only; the others are kept back in an annotation of ours, and whenever the plugin has erased one, admission puts
+segment only; the others are kept back in an annotation of ours, and whenever the plugin has served one, admission puts
 the next in its place in the same write (`rotate`).
 
 Source: protocol reference, nvidia 1.9, 1.10, 2.1, 2.4 step 9, 2.8, 2.9, 3.1, 3.5 to 3.10, 3.13, 4.2, with the defects
@@ -402,29 +402,32 @@ def annotations(assignment: Assignment, stamp: Stamp, tables: Tables) -> Mapping
 
 
 def rotate(old: Mapping[str, str], new: Mapping[str, str]) -> Mapping[str, str | None]:
-    """What a plugin's write from annotations *old* to *new* must carry besides; nothing unless it erased a segment.
+    """What a plugin's write from annotations *old* to *new* must carry besides; nothing unless it served a container.
 
-    The next segment is shown and the queue shortened (None = to be removed) in that write. Asked again about its own
-    answer, there is nothing to do. An erasure that comes a second time, late, does not take the next segment away.
+    In place of the erased segment, the next is shown and the queue shortened in that write; an empty queue stays until
+    the last one is erased. A plugin that reads back what it wrote (P21) finds the next segment instead, and erases once
+    more: that stands, and the segment waits in the queue until the plugin calls the pod served. Asked again about its
+    own answer, there is nothing to do.
     """
     queue = old.get(SEGMENT_QUEUE, "")
     if not queue.startswith(_QUEUE_HEAD) or new.get(SEGMENT_QUEUE) != queue:
         return {}
     before, after = old.get(keys.TO_ALLOCATE, ""), new.get(keys.TO_ALLOCATE)
-    if after is None or max(map(len, (queue, before, after))) > MAX_POD_ANNOTATION_BYTES:
+    if after is None or max(map(len, (queue, before, after))) > MAX_POD_ANNOTATION_BYTES or devices_left(after):
         return {}
-    if not devices_left(before) or devices_left(after):
-        return {}
-    if after.count(";") < before.count(";"):
-        # Segments stand at their container's place, so that this value belongs to a container before this one.
-        return {keys.TO_ALLOCATE: before}
     waiting = queue.removeprefix(_QUEUE_HEAD)
-    pieces = waiting.split(";")
-    place = next((place for place, piece in enumerate(pieces) if devices_left(piece)), -1)
-    if place < 0:
+    shown_at = before.count(";")
+    if devices_left(before) and after.count(";") < shown_at:
+        # Segments stand at their container's place, so that this value belongs to a container before this one.
+        behind = waiting.removeprefix(";" * (shown_at + 1)) if waiting.strip(";") else ""
+        return {SEGMENT_QUEUE: f"{_QUEUE_HEAD}{before};{behind}"}
+    if not devices_left(before) and new.get(keys.BIND_PHASE) != keys.SUCCESS:
         return {}
+    place = next((place for place, piece in enumerate(waiting.split(";")) if devices_left(piece)), -1)
+    if place < 0:
+        return {SEGMENT_QUEUE: None}
     shown, left = _split(waiting, place)
-    return {keys.TO_ALLOCATE: shown, SEGMENT_QUEUE: left or None}
+    return {keys.TO_ALLOCATE: shown, SEGMENT_QUEUE: left or _QUEUE_HEAD}
 
 
 def metered(assignment: Assignment, tables: Tables) -> dict[str, int]:

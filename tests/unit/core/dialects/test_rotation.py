@@ -83,11 +83,35 @@ def test_a_completed_write_is_not_completed_again():
     assert completed(rotate_vgpu, old, once) == once
 
 
-def test_an_erasure_that_comes_late_takes_no_segment_away():
+def test_a_plugin_that_reads_back_its_erasure_serves_every_container_in_turn():
+    now = bound(THREE)
+    devices = []
+    while "GPU" in now[LEFT]:
+        found, after = served(now)
+        devices.append(found)
+        writes = 0
+        while not writes or now[LEFT] != after[LEFT]:
+            writes += 1
+            assert writes <= 3
+            now = completed(rotate_vgpu, now, {**now, LEFT: after[LEFT]})
+        done = {keys.BIND_PHASE: "success", keys.TIME: str(plugin.DONE_TIME)}
+        if "GPU" not in now[LEFT]:
+            now = completed(rotate_vgpu, now, {**now, **done})
+        assert {key: now[key] for key in done} == done
+    assert devices == [["GPU-v0"], ["GPU-v0", "GPU-v1"], ["GPU-v0"]]
+    assert now[LEFT] == ";;;"
+    assert SEGMENT_QUEUE not in now
+
+
+def test_a_repeated_erasure_stands_and_its_place_is_kept_for_the_next_segment():
     old = bound(THREE)
     _, after = served(old)
     now = completed(rotate_vgpu, old, after)
-    assert completed(rotate_vgpu, now, {**now, LEFT: after[LEFT]}) == now
+    again = completed(rotate_vgpu, now, {**now, LEFT: after[LEFT]})
+    assert again[LEFT] == after[LEFT]
+    assert again[SEGMENT_QUEUE] == old[SEGMENT_QUEUE]
+    assert seen(again).progress is Progress.WAITING
+    assert seen(again).confusable == marks(1, 2)
 
 
 @pytest.mark.parametrize(
@@ -104,10 +128,16 @@ def test_any_other_write_is_left_alone(change):
     assert rotate_vgpu(old, {**old, **change}) == {}
 
 
-@pytest.mark.parametrize("queue", ["", "vgpu/2 ;GPU-v0,NVIDIA,1,1:", "vgpu/1 ;;", "x", "gpushare/1 1"])
-def test_a_queue_that_is_empty_or_not_ours_hands_nothing_on(queue):
+@pytest.mark.parametrize("queue", ["", "vgpu/2 ;GPU-v0,NVIDIA,1,1:", "x", "gpushare/1 1"])
+def test_a_queue_that_is_not_ours_hands_nothing_on(queue):
     old = {**bound(THREE), SEGMENT_QUEUE: queue}
     assert rotate_vgpu(old, {**old, LEFT: ""}) == {}
+
+
+@pytest.mark.parametrize("queue", ["vgpu/1 ", "vgpu/1 ;;"])
+def test_an_empty_queue_goes_with_the_last_segment(queue):
+    old = {**bound(THREE), SEGMENT_QUEUE: queue}
+    assert rotate_vgpu(old, {**old, LEFT: ""}) == {SEGMENT_QUEUE: None}
 
 
 def pod(annotations, **fields):
