@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from core.dialects.ascend_hami.keys import SOFT
 from core.dialects.ascend_hami.table import AscendChip, AscendTable
 from core.port.cards import Placed
 from core.settings import Policy, Tables
@@ -186,7 +187,7 @@ def plain_chips(node: Mapping[str, Any], word: str, tables: Tables) -> list[Plai
     if not isinstance(found, list) or not all(isinstance(one, dict) for one in found):
         return []
     word_soft = notes.get("hami-vnpu-core")
-    soft = tables.of(AscendTable).soft_by_default if word_soft is None else word_soft == "true"
+    soft = tables.of(AscendTable).mode == SOFT if word_soft is None else word_soft == "true"
     rings = [(one.get("custominfo") or {}).get("NetworkID") for one in found]
     ringed = word.startswith("Ascend910") and all(type(ring) in (int, float) for ring in rings)
     return [PlainChip(one, soft, ringed) for one in {str(one.get("id", "")): one for one in found}.values()]

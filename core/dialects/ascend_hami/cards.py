@@ -21,6 +21,11 @@ _REPEATED: Final = (
     "its id is in several registers; remove the one of the device plugin that does not run there any more"
 )
 
+_ENPU: Final = (
+    "the node slices its chips by ENPU, and only HAMi's own scheduler serves that; set the node's mode to template or "
+    "hami-core, or leave its pods to that scheduler"
+)
+
 
 def trim(chip: AscendChip, memory_mib: int) -> Profile | None:
     """Return *memory_mib* rounded up to a template or the whole chip; None above its capacity (ascend 4.3, H-3)."""
@@ -37,8 +42,8 @@ def chips_of(tables: Tables) -> tuple[AscendChip, ...]:
 
 def offer(node: Node, tables: Tables) -> Offer[Card] | Complaint | None:
     """Return the chips that *node* registers, of all types; None without a register, a complaint if none is usable."""
-    word = node.annotations.get(keys.NODE_SOFT)
-    soft = tables.of(AscendTable).soft_by_default if word is None else word == keys.TRUE
+    mode = tables.of(AscendTable).mode
+    soft = _says(node, keys.NODE_SOFT, mode == keys.SOFT)
     cards: list[Card] = []
     complaints: list[Complaint] = []
     for chip in chips_of(tables):
@@ -59,10 +64,18 @@ def offer(node: Node, tables: Tables) -> Offer[Card] | Complaint | None:
                 complaints.append(_clash(node))
     if not cards:
         return complaints[0] if complaints else None
+    if not soft and _says(node, keys.NODE_ENPU, mode == keys.ENPU):
+        return Complaint(dialect=NAME, field=f"annotation {keys.NODE_ENPU}", problem=_ENPU)
     # A chip in the registers of several types would be sold once for each, and what is held could not be told apart.
     count = Counter([card.fixed.uuid for card in cards])
     cards = [card if count[card.fixed.uuid] == 1 else with_fault(card, Reason.UNUSABLE, _REPEATED) for card in cards]
     return offered(NAME, cards, complaints)
+
+
+def _says(node: Node, key: str, otherwise: bool) -> bool:
+    """Return whether annotation *key* of *node* is true, or *otherwise* if it is absent."""
+    word = node.annotations.get(key)
+    return otherwise if word is None else word == keys.TRUE
 
 
 def _of_type(node: Node, chip: AscendChip, key: str, text: str, soft: bool) -> list[Card] | Complaint:

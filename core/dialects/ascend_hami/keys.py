@@ -12,10 +12,15 @@ COMMON_KEYS: Final = frozenset({NODE, TIME, BIND_TIME, BIND_PHASE, PREDICATE_TIM
 
 # The one key of a node without a domain.
 NODE_SOFT: Final = "hami-vnpu-core"
+NODE_ENPU: Final = "hami.io/enpu"
 TRUE: Final = "true"
 
 MODE: Final = "huawei.com/vnpu-mode"
 SOFT: Final = "hami-core"
+TEMPLATE: Final = "template"
+# Another runtime for soft slices, by each of its names; only HAMi's own scheduler serves it.
+ENPU: Final = "enpu"
+ENPU_WORDS: Final = frozenset({ENPU, "ubs-virt", "vcann-rt"})
 # How a node shares its chips, for people.
 SOFT_MODE: Final = "soft"
 TEMPLATE_MODE: Final = "template"

@@ -66,6 +66,10 @@ def readable_request(pod: AnyPod, tables: Tables) -> Request | tuple[Violation, 
         violations.append(Violation(code="CS206", field="resources", found=names, remedy=remedy))
     chip, asks = found[0]
     wish = _selection(pod, chip, violations)
+    word = pod.annotations.get(keys.MODE, "")
+    if word.strip().lower() in keys.ENPU_WORDS:
+        remedy = f"write {keys.SOFT} or {keys.TEMPLATE}, or leave it out; only HAMi's own scheduler serves ENPU"
+        violations.append(Violation(code="CS104", field=f"annotation {keys.MODE}", found=quoted(word), remedy=remedy))
     if violations:
         return tuple(violations)
     # A whole chip may be one of a soft node.
@@ -74,7 +78,7 @@ def readable_request(pod: AnyPod, tables: Tables) -> Request | tuple[Violation, 
         tuple(sorted(asks, key=lambda ask: (ask.initial, ask.sidecar))),
         len(pod.init_containers) + len(pod.containers),
         wish,
-        (keys.SOFT_MODE,) if soft else (keys.TEMPLATE_MODE,) if is_cut else (),
+        (keys.SOFT_MODE,) if soft else (keys.TEMPLATE_MODE,) if is_cut or word == keys.TEMPLATE else (),
         marks=marks_of(soft=soft),
         type=chip.named.type,
         mib_per_unit=chip.named.mib_per_unit,
@@ -210,8 +214,8 @@ def completed(pod: ReviewedPod, request: Request, tables: Tables) -> tuple[Revie
 def warnings(pod: AnyPod, request: Request, tables: Tables) -> Iterator[AdmissionWarning]:
     """Yield CS116 for *pod*."""
     word = pod.annotations.get(keys.MODE, "")
-    if word not in ("", keys.SOFT):
-        why = f"the one word that is read is {keys.SOFT}, and the chip is cut by templates"
+    if word not in ("", keys.SOFT, keys.TEMPLATE):
+        why = f"the words that are read are {keys.SOFT} and {keys.TEMPLATE}, and the chip is cut by templates"
         yield no_effect(f"annotation {keys.MODE}", word, why, f"write {keys.SOFT}, or leave it out")
     for chip in chips_of(tables):
         for one in (*pod.init_containers, *pod.containers):

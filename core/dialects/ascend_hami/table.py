@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
+from core.dialects.ascend_hami import keys
 from core.settings import Section
 from core.sharing.request import Resources
 from core.sharing.slices import Profile
@@ -15,7 +16,15 @@ from core.units import MAX_INT32
 from core.wire.checked import Checks, each
 from core.wire.vocabulary import MAX_FACTOR, DeviceSection
 
-_SECTION_KEYS: Final = ("configs", "hamiVnpuCore")
+# Those of the later lines are of HAMi after v2.10.
+_SECTION_KEYS: Final = (
+    "configs", "hamiVnpuCore",
+    "hamiVnpuMode", "overwriteEnv", "runtimeClassName",
+    "enpuPolicy", "deviceCoreScaling", "vnpuDeviceSplitCount",
+)  # fmt: skip
+_MODES: Final = {
+    keys.TEMPLATE: keys.TEMPLATE, keys.SOFT: keys.SOFT, "hamicore": keys.SOFT, keys.ENPU: keys.ENPU,
+}  # fmt: skip
 _CHIP_KEYS: Final = (
     "chipName", "commonWord", "resourceName", "resourceMemoryName", "memoryAllocatable", "memoryCapacity", "aiCore",
     "aiCPU", "templates", "resourceCoreName", "memoryFactor", "runtimeClassName", "overwriteEnv", "superPod",
@@ -102,28 +111,45 @@ SHIPPED_CHIPS: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AscendTable(Section):
-    """The ``vnpus`` section of device-config.yaml; soft_by_default applies to nodes that do not define it."""
+    """The ``vnpus`` section of device-config.yaml; mode: how nodes that do not say it slice their chips."""
 
     chips: tuple[AscendChip, ...] = SHIPPED_CHIPS
-    soft_by_default: bool = False
+    mode: str = keys.TEMPLATE
 
 
 def _table(checks: Checks, found: object) -> AscendTable:
     # The older form is the list itself, without a setting for soft slicing (ascend 6.3).
     if isinstance(found, list):
-        return AscendTable(chips=each(checks, found, "vnpus", partial(_chip, checks)))
+        return AscendTable(chips=each(checks, found, "vnpus", partial(_chip, checks, "")))
     section = checks.mapping(found, "vnpus")
     checks.note_unknown(section, _SECTION_KEYS, "vnpus.")
+    _note_overwriting(checks, section, "vnpus")
+    given = section.get("runtimeClassName")
+    runtime_class = checks.text(given, "vnpus.runtimeClassName") if given else ""
     return AscendTable(
-        chips=each(checks, section.get("configs"), "vnpus.configs", partial(_chip, checks)),
-        soft_by_default=checks.switch(section.get("hamiVnpuCore") or False, "vnpus.hamiVnpuCore"),
+        chips=each(checks, section.get("configs"), "vnpus.configs", partial(_chip, checks, runtime_class)),
+        mode=_mode(checks, section),
     )
 
 
-def _chip(checks: Checks, found: Mapping[str, Any], place: str) -> AscendChip:
-    checks.note_unknown(found, _CHIP_KEYS, f"{place}.")
+def _mode(checks: Checks, section: Mapping[str, Any]) -> str:
+    """Return how nodes slice; the older switch counts without a mode."""
+    is_soft = checks.switch(section.get("hamiVnpuCore") or False, "vnpus.hamiVnpuCore")
+    given = section.get("hamiVnpuMode") or ""
+    word = str(given).strip().lower()
+    if word and word not in _MODES:
+        checks.wrong("vnpus.hamiVnpuMode", given, f"write {keys.TEMPLATE}, {keys.SOFT} or {keys.ENPU}")
+    return _MODES.get(word, keys.SOFT if is_soft else keys.TEMPLATE)
+
+
+def _note_overwriting(checks: Checks, found: Mapping[str, Any], place: str) -> None:
     if str(found.get("overwriteEnv")).lower() == "true":
         checks.note(f"{place}.overwriteEnv: has no effect here; set admission.hide_devices of cardshare.yaml")
+
+
+def _chip(checks: Checks, runtime_class: str, found: Mapping[str, Any], place: str) -> AscendChip:
+    checks.note_unknown(found, _CHIP_KEYS, f"{place}.")
+    _note_overwriting(checks, found, place)
 
     def whole(key: str, least: int) -> int:
         return checks.whole(found.get(key, least), f"{place}.{key}", least, MAX_INT32, least)
@@ -147,7 +173,7 @@ def _chip(checks: Checks, found: Mapping[str, Any], place: str) -> AscendChip:
         ai_core=whole("aiCore", 0),
         ai_cpu=whole("aiCPU", 0),
         templates=tuple(sorted(templates, key=lambda template: template.memory_mib)),
-        runtime_class=given("runtimeClassName"),
+        runtime_class=given("runtimeClassName") or runtime_class,
         paired=checks.switch(found.get("superPod") or False, f"{place}.superPod"),
     )
 

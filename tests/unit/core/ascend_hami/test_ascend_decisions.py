@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from core.catalog import standard_catalog
+from core.dialects.ascend_hami import keys
 from core.dialects.ascend_hami.table import AscendTable
 from core.ledger import Ledger
 from core.model import Node, NodeName
@@ -277,6 +278,18 @@ def test_a_soft_chip_of_which_all_cores_are_promised_has_no_room(cores):
     assert DIALECT.room(cards).free == []
 
 
+def test_a_node_that_slices_by_enpu_takes_nothing_new_unless_it_is_soft_too():
+    found = ascend.node(P)
+    enpu = replace(found, annotations={**found.annotations, "hami.io/enpu": "true"})
+    assert isinstance(DIALECT.offer(enpu, TABLES), Complaint)
+    both = replace(enpu, annotations={**enpu.annotations, "hami-vnpu-core": "true"})
+    assert ascend.cards_of(both)[0].fixed.kind.mode == "soft"
+    tables = Tables(sections=(AscendTable(mode=keys.ENPU),))
+    assert isinstance(DIALECT.offer(found, tables), Complaint)
+    own = replace(found, annotations={**found.annotations, "hami.io/enpu": "false"})
+    assert isinstance(DIALECT.offer(own, tables), Offer)
+
+
 def test_a_whole_chip_may_be_had_on_a_soft_node_while_it_is_idle():
     cards = ascend.cards_of(ascend.node(P, soft=True))
     answer = ascend.placed(cards, ascend.pod(P, [1]))
@@ -287,7 +300,7 @@ def test_a_whole_chip_may_be_had_on_a_soft_node_while_it_is_idle():
 def test_the_configuration_answers_for_a_node_that_does_not_say_whether_it_is_soft():
     found = ascend.node(P)
     silent = replace(found, annotations={k: v for k, v in found.annotations.items() if k != "hami-vnpu-core"})
-    tables = Tables(sections=(AscendTable(soft_by_default=True),))
+    tables = Tables(sections=(AscendTable(mode=keys.SOFT),))
     assert ascend.cards_of(silent, tables=tables)[0].fixed.kind.mode == "soft"
     assert ascend.cards_of(found, tables=tables)[0].fixed.kind.mode == "template"
 

@@ -102,6 +102,17 @@ def test_any_other_word_for_the_mode_means_templates():
     assert ascend.request(ascend.pod(WORD, [1], annotations={"huawei.com/vnpu-mode": "soft"})).modes == ()
 
 
+def test_the_word_template_keeps_whole_chips_off_soft_nodes():
+    found = ascend.pod(WORD, [1], annotations={"huawei.com/vnpu-mode": "template"})
+    assert ascend.request(found).modes == ("template",)
+    assert list(DIALECT.warnings(found, ascend.request(found), TABLES)) == []
+
+
+@pytest.mark.parametrize("word", ["enpu", " ENPU", "ubs-virt", "vcann-rt"])
+def test_enpu_is_refused_by_each_of_its_names(word):
+    assert codes(ascend.pod(WORD, [1, 4096], annotations={"huawei.com/vnpu-mode": word})) == ["CS104"]
+
+
 def test_cores_of_zero_are_no_request_for_cores():
     assert isinstance(DIALECT.request(ascend.pod(WORD, [1, 3072, 0]), TABLES), Request)
 

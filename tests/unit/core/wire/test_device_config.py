@@ -49,13 +49,21 @@ CHIP = (
 
 
 @pytest.mark.parametrize(
-    ("text", "soft"),
-    [(f"vnpus:\n- {CHIP}\n", False), (f"vnpus:\n  hamiVnpuCore: true\n  configs:\n  - {CHIP}\n", True)],
-    ids=["list", "wrapper"],
+    ("text", "mode"),
+    [
+        (f"vnpus:\n- {CHIP}\n", "template"),
+        (f"vnpus:\n  hamiVnpuCore: true\n  configs:\n  - {CHIP}\n", "hami-core"),
+        (f"vnpus:\n  hamiVnpuMode: ''\n  hamiVnpuCore: true\n  configs:\n  - {CHIP}\n", "hami-core"),
+        (f"vnpus:\n  hamiVnpuMode: hami-core\n  configs:\n  - {CHIP}\n", "hami-core"),
+        (f"vnpus:\n  hamiVnpuMode: ' hamiCore'\n  configs:\n  - {CHIP}\n", "hami-core"),
+        (f"vnpus:\n  hamiVnpuMode: template\n  hamiVnpuCore: true\n  configs:\n  - {CHIP}\n", "template"),
+        (f"vnpus:\n  hamiVnpuMode: enpu\n  configs:\n  - {CHIP}\n", "enpu"),
+    ],
+    ids=["list", "switch", "no mode", "mode", "spelling", "mode and switch", "enpu"],
 )
-def test_both_shapes_of_the_chips_are_read(text, soft):
+def test_every_shape_of_the_chips_is_read(text, mode):
     found = device_tables(text).of(AscendTable)
-    assert found.soft_by_default is soft
+    assert found.mode == mode
     assert found.chips[0].named.cores == "huawei.com/Ascend310P-core"
     assert [t.name for t in found.chips[0].templates] == ["vir01", "vir02"]
 
@@ -64,6 +72,21 @@ def test_a_chip_type_may_name_a_runtime_class():
     for more, found in (("", ""), (", runtimeClassName: ''", ""), (", runtimeClassName: ascend", "ascend")):
         (chip,) = device_tables(f"vnpus:\n- {CHIP[:-1]}{more}}}\n").of(AscendTable).chips
         assert chip.runtime_class == found
+
+
+def test_a_runtime_class_of_all_chip_types_is_that_of_those_that_name_none():
+    section = f"vnpus:\n  runtimeClassName: ascend\n  configs:\n  - {CHIP}\n  - {CHIP[:-1]}, runtimeClassName: own}}\n"
+    assert [chip.runtime_class for chip in device_tables(section).of(AscendTable).chips] == ["ascend", "own"]
+
+
+def test_the_section_of_later_versions_of_hami_is_read_without_a_note():
+    section = (
+        "vnpus:\n  hamiVnpuMode: hami-core\n  enpuPolicy: elastic\n  overwriteEnv: false\n  runtimeClassName: ''\n"
+    )
+    more = f"  deviceCoreScaling: 1.5\n  vnpuDeviceSplitCount: 10\n  configs:\n  - {CHIP}\n"
+    assert decode_device_config(section + more).notes == ()
+    with pytest.raises(ConfigError, match=r"vnpus\.hamiVnpuMode: found 'enup'; write template, hami-core or enpu"):
+        decode_device_config(f"vnpus:\n  hamiVnpuMode: enup\n  configs:\n  - {CHIP}\n")
 
 
 def test_every_problem_of_a_device_configuration_is_listed():
