@@ -102,10 +102,11 @@ def _cards_of(records: tuple[Record, ...], chip: AscendChip, *, soft: bool) -> l
     # Rings mean something only where every device says which one it is in (ascend 4.6).
     ringed = chip.named.type.startswith(keys.RINGED_PREFIX) and all(one.ring is not None for one in found)
     kinds = {memory_mib: _kind(chip, memory_mib, soft, ringed) for memory_mib in {one.memory_mib for one in found}}
-    # Soft shares have percent of the cores, whatever the register says (ascend 4.4); nothing else is counted of them.
+    # Soft shares have percent of the cores (ascend 4.4): less than 100 in the register are AI cores, more are promised
+    # on purpose. Nothing else is counted of them.
     return [
         Card(
-            _fixed(record, chip, kinds[record.memory_mib], 100 if soft else record.cores),
+            _fixed(record, chip, kinds[record.memory_mib], max(record.cores, 100) if soft else record.cores),
             counted=() if soft else (0, 0),
         )
         for record in found

@@ -23,6 +23,15 @@ from core.sharing.request import Ask, Order, Request
 _RING_BONUS: Final = 10
 
 
+# Percent of a chip, in soft slicing.
+_ALL_CORES: Final = 100
+
+
+def _cores_of_one(card: Card) -> int:
+    """Return the cores of the only share of *card*, 0 if there are several."""
+    return card.used_cores if card.used_slots == 1 else 0
+
+
 class AscendRules(Rules):
     """The rules of the HAMi protocol for Ascend; the plugin knows one template per pod and chip (D-8)."""
 
@@ -33,6 +42,9 @@ class AscendRules(Rules):
         marks, own = card.marks, request.marks[0]
         if marks and (marks[0] != own or marks[-1] != own):
             return Reason.MODE
+        # On a chip that promises more than all of its cores, who asks for all of them is alone all the same.
+        if card.fixed.cores > _ALL_CORES and card.used_slots and _ALL_CORES in (ask.cores, _cores_of_one(card)):
+            return Reason.EXCLUSIVE
         if ask.profile is None or (ask.number == 1 and not ask.percent):
             return None
         kind = card.fixed.kind

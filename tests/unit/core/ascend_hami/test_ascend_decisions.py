@@ -278,6 +278,29 @@ def test_a_soft_chip_of_which_all_cores_are_promised_has_no_room(cores):
     assert DIALECT.room(cards).free == []
 
 
+def soft_after(cards, *cores):
+    """*cards* after soft shares of 1024 MiB with *cores*, each of which is placed."""
+    for one in cores:
+        answer = ascend.placed(cards, ascend.pod(P, [1, 1024, one], soft=True))
+        assert answer is not None
+        cards = DIALECT.take(cards, answer.assignment)
+    return cards
+
+
+def test_a_chip_promises_more_than_its_cores_if_its_register_says_so():
+    cards = soft_after(ascend.cards_of(ascend.node(P, soft=True, U0={"devcore": 150})), 30, 30, 30, 20)
+    assert (cards[0].used_cores, DIALECT.overcommitted(cards)) == (110, ())
+    assert reasons(cards, ascend.pod(P, [1, 1024, 50], soft=True)) == {"U0": Reason.CORES}
+    assert ascend.cards_of(ascend.node(P, soft=True, U0={"devcore": 8}))[0].fixed.cores == 100
+
+
+@pytest.mark.parametrize(("first", "then"), [(100, 10), (100, 100), (10, 100), (0, 100)])
+def test_who_asks_for_all_cores_is_alone_even_where_more_are_promised(first, then):
+    asked = ascend.pod(P, [1, 1024, then], soft=True)
+    cards = soft_after(ascend.cards_of(ascend.node(P, soft=True, U0={"devcore": 250})), first)
+    assert reasons(cards, asked) == {"U0": Reason.EXCLUSIVE}
+
+
 def test_a_node_that_slices_by_enpu_takes_nothing_new_unless_it_is_soft_too():
     found = ascend.node(P)
     enpu = replace(found, annotations={**found.annotations, "hami.io/enpu": "true"})
