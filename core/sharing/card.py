@@ -13,7 +13,7 @@ from core.selection import Words
 from core.settings import DialectName
 from core.sharing import slices
 from core.sharing.slices import Layout, Slice, Templates
-from core.units import is_text, parse_amount
+from core.units import is_text, listed, parse_amount
 from core.wire.hami_register import NO_CHARACTER
 
 # Sharing modes of NVIDIA's cards: the library in the container limits it; the card is cut into MIG instances; MPS.
@@ -204,6 +204,36 @@ def offered(dialect: DialectName, cards: Sequence[Card], complaints: Sequence[Co
         if card.fixed.fault is Reason.UNUSABLE
     ]
     return Offer(cards=tuple(cards), complaints=(*complaints, *unusable))
+
+
+# The cards of its node, by id, that take nothing new (hami 1.3).
+CORDON: Final = "hami.io/device-cordon"
+# How many of those that are not there are named.
+_NAMED: Final = 3
+
+
+def _cordoned(node: Node) -> frozenset[str]:
+    return frozenset(filter(None, map(str.strip, node.annotations.get(CORDON, "").split(","))))
+
+
+def without_cordoned(cards: Sequence[Card], node: Node) -> tuple[Card, ...]:
+    """Return *cards* of *node*, of which those that are cordoned take nothing new."""
+    cordoned = _cordoned(node)
+    if not cordoned:
+        return tuple(cards)
+    fault = CardFault(Reason.CORDONED, f"annotation {CORDON} of its node names it")
+    return tuple([kept_out(card, fault) if card.fixed.uuid in cordoned else card for card in cards])
+
+
+def cordoned_in_vain(dialect: DialectName, cards: Sequence[Card], node: Node) -> tuple[Complaint, ...]:
+    """Return the complaint that none of *cards*, all that *node* has, is one that is to be cordoned."""
+    unknown = _cordoned(node).difference([card.fixed.uuid for card in cards])
+    if not unknown:
+        return ()
+    named = listed([quoted(uuid) for uuid in sorted(unknown)], _NAMED)
+    problem = f"no card of the node has the UUID {named}, so that cordons none; copy UUIDs from kubectl cards get"
+    remedy = "correct the annotation, or remove what is not there"
+    return (Complaint(dialect=dialect, field=f"annotation {CORDON}", problem=problem, remedy=remedy, closes=False),)
 
 
 def misnamed(uuid: str, *, repeated: bool = False) -> str:

@@ -25,7 +25,7 @@ from core.selection import CardSelection, decode_types
 from core.settings import Policy, Tables
 from core.sharing import order
 from core.sharing.account import Unread, Written, decode_segments, wire_text
-from core.sharing.card import HAMI_CORE, MIG, MODES, Card
+from core.sharing.card import HAMI_CORE, MIG, MODES, Card, without_cordoned
 from core.sharing.request import Request
 from core.units import MAX_INT32
 from core.wire import hami_register as register
@@ -239,8 +239,7 @@ class _Answered:
             records = register.decode_register(annotations.get(keys.REGISTER, ""), keys.REGISTER)
         except InvalidRequestError:
             records = ()
-        cordoned = frozenset(one.strip() for one in annotations.get(keys.CORDON, "").split(","))
-        self.empty = cards_of(records, annotations.get(keys.LINKS, ""), cordoned)
+        self.empty = without_cordoned(cards_of(records, annotations.get(keys.LINKS, "")), node_of(node))
         self.closed = False
         self.cards = self._used()
         self.asked = asked

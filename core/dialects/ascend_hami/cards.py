@@ -11,7 +11,19 @@ from core.names import MAX_REGISTERED_CARDS
 from core.port.cards import Offer
 from core.port.refusals import Complaint, Reason
 from core.settings import DialectName, Tables
-from core.sharing.card import Card, Fixed, Kind, allocatable, misnamed, offered, registered, shared, with_fault
+from core.sharing.card import (
+    Card,
+    Fixed,
+    Kind,
+    allocatable,
+    cordoned_in_vain,
+    misnamed,
+    offered,
+    registered,
+    shared,
+    with_fault,
+    without_cordoned,
+)
 from core.sharing.slices import Profile, Templates
 from core.units import with_article
 from core.wire.hami_register import Record, decode_whole_register
@@ -69,7 +81,7 @@ def offer(node: Node, tables: Tables) -> Offer[Card] | Complaint | None:
     # A chip in the registers of several types would be sold once for each, and what is held could not be told apart.
     count = Counter([card.fixed.uuid for card in cards])
     cards = [card if count[card.fixed.uuid] == 1 else with_fault(card, Reason.UNUSABLE, _REPEATED) for card in cards]
-    return offered(NAME, cards, complaints)
+    return offered(NAME, without_cordoned(cards, node), (*complaints, *cordoned_in_vain(NAME, cards, node)))
 
 
 def _says(node: Node, key: str, otherwise: bool) -> bool:

@@ -20,15 +20,16 @@ from core.sharing.card import (
     Fixed,
     Kind,
     allocatable,
+    cordoned_in_vain,
     kept_out,
     misnamed,
     offered,
     registered,
     shared,
+    without_cordoned,
 )
 from core.sharing.fit import Rules
 from core.sharing.slices import Group, Layout, Profile, Slice
-from core.units import listed
 from core.wire import hami_register as register
 from core.wire.hami_register import Record, decode_links, decode_register
 
@@ -41,8 +42,6 @@ _LATE: Final = (
     "kubelet says that a card of this node is unhealthy, and the register does not say yet which; if that lasts longer "
     "than a minute, restart HAMi's device plugin there"
 )
-# How many UUIDs that are cordoned in vain are named.
-_NAMED: Final = 3
 # A register says it before every type, and text registers before that again.
 _PREFIX: Final = "NVIDIA-"
 # Profiles of one slice, and of half a card, are placed from the end (HN-7).
@@ -71,6 +70,9 @@ def offer(node: Node, tables: Tables) -> Offer[Card] | Complaint | None:
     records = registered(keys.NAME, text, keys.REGISTER, decode_register)
     if isinstance(records, Complaint):
         return records
+    if any(one.mode == keys.REMOTE for one in records):
+        problem = f"node {node.name} hands its cards to other nodes over the network, so that no pod there gets them"
+        return Complaint(dialect=keys.NAME, field=field, problem=problem)
     shares = allocatable(node, resource)
     if not shares:
         problem = f"node {node.name} registers cards but has no allocatable {resource}; {_remedy(node, records)}"
@@ -78,23 +80,10 @@ def offer(node: Node, tables: Tables) -> Offer[Card] | Complaint | None:
     if problem := another.answers(node, records, resource, shares):
         complaint = Complaint(dialect=keys.NAME, field=field, problem=problem, remedy=another.remedy(node))
         return Offer(cards=(), complaints=(complaint,))
-    cordoned = frozenset(filter(None, map(str.strip, node.annotations.get(keys.CORDON, "").split(","))))
-    cards = cards_of(records, node.annotations.get(keys.LINKS, ""), cordoned)
+    cards = without_cordoned(cards_of(records, node.annotations.get(keys.LINKS, "")), node)
     if _is_late(records, shares):
         cards = tuple([kept_out(card, CardFault(Reason.UNHEALTHY, _LATE)) for card in cards])
-    return offered(keys.NAME, cards, _unknown(cordoned.difference([record.uuid for record in records])))
-
-
-def _unknown(cordoned: frozenset[str]) -> tuple[Complaint, ...]:
-    """Return the complaint that no card of the node has the UUIDs that are to be *cordoned*."""
-    if not cordoned:
-        return ()
-    named = listed([quoted(uuid) for uuid in sorted(cordoned)], _NAMED)
-    problem = f"no card of the node has the UUID {named}, so that cordons none; copy UUIDs from kubectl cards get"
-    remedy = "correct the annotation, or remove what is not there"
-    return (
-        Complaint(dialect=keys.NAME, field=f"annotation {keys.CORDON}", problem=problem, remedy=remedy, closes=False),
-    )
+    return offered(keys.NAME, cards, cordoned_in_vain(keys.NAME, cards, node))
 
 
 def _is_late(records: tuple[Record, ...], shares: int) -> bool:
@@ -133,17 +122,14 @@ def _has_lost(node: Node, table: HamiTable) -> bool:
     return table.installed and another.is_labelled(node) and shares > 0 and not another.counted(node, shares)
 
 
-def cards_of(records: tuple[Record, ...], links: str = "", cordoned: frozenset[str] = frozenset()) -> tuple[Card, ...]:
+def cards_of(records: tuple[Record, ...], links: str = "") -> tuple[Card, ...]:
     """The cards of *records*, nothing in use; *links*: the text of their scores."""
     count = Counter(record.uuid for record in records)
     scores = decode_links(links)
-    return tuple(
-        Card(_fixed(record, record.uuid in cordoned, count[record.uuid] > 1, scores.get(record.uuid, {})))
-        for record in records
-    )
+    return tuple(Card(_fixed(record, count[record.uuid] > 1, scores.get(record.uuid, {}))) for record in records)
 
 
-def _fixed(record: Record, cordoned: bool, repeated: bool, links: Mapping[str, int]) -> Fixed:
+def _fixed(record: Record, repeated: bool, links: Mapping[str, int]) -> Fixed:
     mode = record.mode or HAMI_CORE
     kind = Kind(
         mode=mode,
@@ -154,7 +140,7 @@ def _fixed(record: Record, cordoned: bool, repeated: bool, links: Mapping[str, i
         cores=record.cores,
         layout=_layout_of(record.profiles) if mode == MIG else (),
     )
-    fault, problem = _fault(record, cordoned, repeated)
+    fault, problem = _fault(record, repeated)
     return Fixed(
         uuid=record.uuid,
         position=record.position,
@@ -181,7 +167,7 @@ def _layout_of(profiles: Iterable[register.Profile]) -> Layout:
     return (Group("", tuple(found)),) if found else ()
 
 
-def _fault(record: Record, cordoned: bool, repeated: bool) -> tuple[Reason | None, str]:
+def _fault(record: Record, repeated: bool) -> tuple[Reason | None, str]:
     if record.problem:
         return Reason.UNUSABLE, record.problem
     if problem := misnamed(record.uuid, repeated=repeated):
@@ -198,8 +184,6 @@ def _fault(record: Record, cordoned: bool, repeated: bool) -> tuple[Reason | Non
         )
     if not record.healthy:
         return Reason.UNHEALTHY, "the device plugin does not say that it is healthy"
-    if cordoned:
-        return Reason.CORDONED, f"annotation {keys.CORDON} of its node names it"
     if record.mode and record.mode not in MODES:
         # Every word but mig changes nothing in the plugin (hami 1.7).
         return None, f"mode {quoted(record.mode)} is unknown and shared as {HAMI_CORE} is"

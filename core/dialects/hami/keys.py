@@ -10,7 +10,6 @@ from core.sharing import order
 NAME: Final = DialectName("hami")
 REGISTER: Final = "hami.io/node-nvidia-register"
 LINKS: Final = "hami.io/node-nvidia-score"
-CORDON: Final = "hami.io/device-cordon"
 
 TO_ALLOCATE: Final = "hami.io/vgpu-devices-to-allocate"
 ALLOCATED: Final = "hami.io/vgpu-devices-allocated"
@@ -27,6 +26,8 @@ OWN_WISHES: Final[frozenset[str]] = frozenset({USE_UUID, NO_USE_UUID, MODE, *ord
 PREFERENCES: Final[frozenset[str]] = OWN_WISHES | TYPE_WISHES | PLACE_WISHES
 
 NVIDIA: Final = "NVIDIA"
+# The mode of cards that a node serves over the network to pods of other nodes (hami 1.1).
+REMOTE: Final = "remote"
 SCHEDULER: Final = "hami-scheduler"
 # NVIDIA's own plugin sells whole cards by this name.
 GPU: Final = "nvidia.com/gpu"

@@ -16,7 +16,17 @@ from core.names import MAX_REGISTERED_CARDS
 from core.port.cards import Offer
 from core.port.refusals import Complaint, Reason
 from core.selection import type_words
-from core.sharing.card import Card, Fixed, Kind, allocatable, misnamed, offered, registered, shared
+from core.sharing.card import (
+    Card,
+    Fixed,
+    Kind,
+    allocatable,
+    misnamed,
+    offered,
+    registered,
+    shared,
+    without_cordoned,
+)
 from core.sharing.request import Resources
 from core.units import parse_amount
 from core.wire.hami_register import Record, decode_register, is_json
@@ -62,7 +72,7 @@ def read(vendor: Vendor, named: Resources, node: Node) -> Offer[Card] | Complain
         records = _of_capacity(vendor, source, named, node)
         if not records:
             return None
-    return offered(vendor.name, cards_of(vendor, records))
+    return offered(vendor.name, without_cordoned(cards_of(vendor, records), node))
 
 
 def _decoded(source: Register, node: str, text: str, field: str) -> tuple[Record, ...]:

@@ -14,6 +14,7 @@ from core.model import Node, NodeName
 from core.port.cards import Offer
 from core.port.refusals import Complaint, Reason
 from core.settings import Policy, Settings, Tables
+from core.sharing.card import CORDON
 from tests.support.devices import ascend
 from tests.support.devices.ascend import DIALECT, TABLES
 
@@ -299,6 +300,15 @@ def test_who_asks_for_all_cores_is_alone_even_where_more_are_promised(first, the
     asked = ascend.pod(P, [1, 1024, then], soft=True)
     cards = soft_after(ascend.cards_of(ascend.node(P, soft=True, U0={"devcore": 250})), first)
     assert reasons(cards, asked) == {"U0": Reason.EXCLUSIVE}
+
+
+def test_a_cordoned_chip_takes_nothing_new_and_what_is_cordoned_in_vain_is_told():
+    found = ascend.node(P, ["U0", "U1"])
+    offer = DIALECT.offer(replace(found, annotations={**found.annotations, CORDON: "U1, U9"}), TABLES)
+    assert isinstance(offer, Offer)
+    assert reasons(offer.cards, ascend.pod(P, [2]))["U1"] is Reason.CORDONED
+    (told,) = offer.complaints
+    assert told.problem.startswith("no card of the node has the UUID 'U9'")
 
 
 def test_a_node_that_slices_by_enpu_takes_nothing_new_unless_it_is_soft_too():

@@ -22,6 +22,7 @@ from core.port.handoff import Progress, Stamp
 from core.port.refusals import Complaint, Reason
 from core.settings import DialectName, Policy, Settings, Tables
 from core.sharing import order
+from core.sharing.card import CORDON
 from core.sharing.request import Request
 from sandbox.players import hami_instances
 from tests.support.devices.reviewed import reviewed
@@ -108,19 +109,25 @@ def test_an_oversubscribed_card_has_what_its_plugin_registers():
 
 
 def test_a_cordoned_card_takes_nothing_new_and_goes_on_holding():
-    (one,) = cards_of(node(card("GPU-a"), **{keys.CORDON: " GPU-a ,"}))
+    (one,) = cards_of(node(card("GPU-a"), **{CORDON: " GPU-a ,"}))
     assert one.fixed.fault is Reason.CORDONED
     assert placed((one,), pod(ask(memory=1))) is None
 
 
+def test_cards_that_a_node_serves_over_the_network_are_not_sold_there():
+    found = PORT.offer(node(card("GPU-a", mode="remote"), card("GPU-b", 1, mode="remote")), TABLES)
+    assert isinstance(found, Complaint)
+    assert "over the network" in found.problem
+
+
 def test_a_cordon_that_no_card_has_is_told_and_closes_nothing():
-    found = PORT.offer(node(card("GPU-a"), card("GPU-b", 1), **{keys.CORDON: "GPU-b, GPU-x,GPU-y"}), TABLES)
+    found = PORT.offer(node(card("GPU-a"), card("GPU-b", 1), **{CORDON: "GPU-b, GPU-x,GPU-y"}), TABLES)
     assert [one.fixed.fault for one in found.cards] == [None, Reason.CORDONED]
     (told,) = found.complaints
-    assert (told.dialect, told.field, told.closes) == (HAMI, f"annotation {keys.CORDON}", False)
+    assert (told.dialect, told.field, told.closes) == (HAMI, f"annotation {CORDON}", False)
     assert told.problem.startswith("no card of the node has the UUID 'GPU-x', 'GPU-y', so that cordons none")
     for text in ("", ",", "GPU-a", "GPU-a,GPU-b"):
-        assert PORT.offer(node(card("GPU-a"), card("GPU-b", 1), **{keys.CORDON: text}), TABLES).complaints == ()
+        assert PORT.offer(node(card("GPU-a"), card("GPU-b", 1), **{CORDON: text}), TABLES).complaints == ()
 
 
 def test_no_card_takes_anything_while_kubelet_alone_knows_that_one_is_unhealthy():

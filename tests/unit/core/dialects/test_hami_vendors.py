@@ -18,6 +18,7 @@ from core.port.cards import CardWish, Offer
 from core.port.handoff import Progress, Stamp
 from core.port.refusals import Complaint, Reason, Violation
 from core.settings import Policy, Settings, Tables
+from core.sharing.card import CORDON
 from core.sharing.request import Request
 from core.view.cards import cards_of
 from tests.support.devices.reviewed import reviewed
@@ -174,6 +175,15 @@ def test_kubelet_asks_the_plugin_for_several_cards_of_mthreads_whatever_they_are
         "mthreads.com/sgpu-memory": "192",
         "mthreads.com/sgpu-core": "32",
     }
+
+
+@pytest.mark.parametrize("port", PORTS, ids=lambda port: port.name)
+def test_a_cordoned_card_takes_nothing_new(port):
+    whole = node_of(port.vendor, [card(port.vendor, at) for at in range(2)])
+    closed, open_one = [one.fixed.uuid for one in port.offer(whole, TABLES).cards]
+    notes = {**whole.annotations, CORDON: f" {closed} ,not-there"}
+    found = port.offer(replace(whole, annotations=notes), TABLES)
+    assert {one.fixed.uuid: one.fixed.fault for one in found.cards} == {closed: Reason.CORDONED, open_one: None}
 
 
 @pytest.mark.parametrize("port", PORTS, ids=lambda port: port.name)
