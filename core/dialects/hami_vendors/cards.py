@@ -15,7 +15,7 @@ from core.model import Node
 from core.names import MAX_REGISTERED_CARDS
 from core.port.cards import Offer
 from core.port.refusals import Complaint, Reason
-from core.selection import type_words
+from core.selection import decode_indices, type_words
 from core.sharing.card import (
     Card,
     Fixed,
@@ -101,22 +101,40 @@ def _of_capacity(vendor: Vendor, source: Capacity, named: Resources, node: Node)
         number = cores // source.cores
         units = _capacity(node, named.memory)
         memory_mib = units * named.mib_per_unit * source.cores // max(cores, 1)
+    number = min(number, MAX_REGISTERED_CARDS)
+    indices, problem = _indices(node, source, number)
     return tuple(
         [
             Record(
-                uuid=f"{node.name}-{source.word}-{at}",
-                position=at,
+                uuid=f"{node.name}-{source.word}-{index}",
+                position=index,
                 slots=slots,
                 memory_mib=memory_mib,
                 cores=source.cores,
                 type=vendor.word,
                 numa=int(source.in_halves and at >= number // 2),
                 healthy=True,
+                problem=problem,
                 info=tuple(info),
             )
-            for at in range(min(number, MAX_REGISTERED_CARDS))
+            for at, index in enumerate(indices)
         ]
     )
+
+
+def _indices(node: Node, source: Capacity, number: int) -> tuple[Sequence[int], str]:
+    """Return the indices of *number* cards of *node*, and why they cannot be told, for people; "" if they can."""
+    text = node.labels.get(source.indices, "") if source.indices else ""
+    if not text:
+        return range(number), ""
+    try:
+        found = decode_indices(text.replace("-", ","), source.indices)
+    except InvalidRequestError:
+        found = frozenset()
+    if len(found) != number:
+        told = f"label {source.indices} of its node is {quoted(text)}, and the capacity has {number} cards"
+        return range(number), f"{told}; restart the device plugin"
+    return sorted(found), ""
 
 
 def cards_of(vendor: Vendor, records: Sequence[Record]) -> tuple[Card, ...]:

@@ -16,6 +16,8 @@ from core.sharing.request import Resources
 # What a whole card has.
 _CORES: Final = 16
 _UNITS: Final = 96
+# The cards that can be shared, by the index that the plugin takes for the card's own (VN-40).
+_BOUND: Final = "mthreads.com/sgpu.cores"
 _KEYS: Final = ("mthreads.com/gpu-index", "mthreads.com/predicate-node", "mthreads.com/predicate-time")
 # Of a container with several; HAMi's webhook writes it.
 _NUMBER: Final = "mthreads.com/request-gpu-num"
@@ -67,7 +69,7 @@ VENDOR: Final[Vendor] = Vendor(
         fill=_filled,
     ),
     cards=Cards(
-        source=Capacity("mthreads", has_cores=True, slots=100, cores=_CORES),
+        source=Capacity("mthreads", has_cores=True, slots=100, cores=_CORES, indices=_BOUND),
         core_unit="sixteenths",
         rules=_OneCard(),
     ),

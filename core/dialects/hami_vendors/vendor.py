@@ -54,6 +54,7 @@ class Capacity(NamedTuple):
     They are called ``<node>-<word>-<index>``. has_cores: the latter; the memory is in the capacity too. slots, cores:
     of each card. in_halves: the second half of the cards is at the second NUMA node. shares_cores: the cores in the
     capacity are divided among the cards, as slots and memory. labels, notes: of the node, kept with each card.
+    indices: the label with the index of each card, parted by dashes; without it they count from 0.
     """
 
     word: str
@@ -64,6 +65,7 @@ class Capacity(NamedTuple):
     shares_cores: bool = False
     labels: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    indices: str = ""
 
 
 def _nothing(record: Record) -> str:

@@ -14,7 +14,7 @@ from core.dialects.hami_vendors.table import VendorNames
 from core.errors import quoted
 from core.ledger import Ledger
 from core.model import Container, NodeName, Phase, Pod, PodUid, amounts_of, parted
-from core.port.cards import CardWish, Offer
+from core.port.cards import CardWish, Held, Offer
 from core.port.handoff import Progress, Stamp
 from core.port.refusals import Complaint, Reason, Violation
 from core.settings import Policy, Settings, Tables
@@ -309,6 +309,36 @@ def test_the_containers_of_a_pod_share_one_card_of_mthreads():
     text = one.annotations["hami.io/mthreads-vgpu-devices-allocated"]
     assert text == "node-a-mthreads-2,Mthreads,8192,4:;;node-a-mthreads-2,Mthreads,8192,4:;"
     assert one.annotations["mthreads.com/gpu-index"] == "2"
+
+
+SGPUS = "mthreads.com/sgpu.cores"
+
+
+def threads_node(text: str) -> Any:
+    found = node_of(port_of("mthreads").vendor, [card(port_of("mthreads").vendor, at) for at in range(3)])
+    return replace(found, labels={**found.labels, SGPUS: text})
+
+
+def test_a_card_of_mthreads_is_named_by_its_own_index():
+    port = port_of("mthreads")
+    cards = port.offer(threads_node("0-3-2"), TABLES).cards
+    assert [(one.fixed.uuid, one.fixed.position) for one in cards] == [
+        (f"node-a-mthreads-{at}", at) for at in (0, 2, 3)
+    ]
+    placed = port.place(cards, port.request(pod(THREADS), TABLES), Policy.SPREAD)
+    notes = port.annotations(placed.assignment, STAMP, TABLES)
+    assert notes["mthreads.com/gpu-index"] == "3"
+    held = port.held(pod(THREADS)._replace(annotations=notes, node_name="node-a"), cards, TABLES)
+    assert held == Held(assignment=placed.assignment)
+
+
+@pytest.mark.parametrize("text", ["0-2", "0-1-2-3", "0-0-1", "a-b-c", "0,1,x"])
+def test_cards_of_mthreads_are_closed_while_their_indices_are_not_known(text):
+    found = port_of("mthreads").offer(threads_node(text), TABLES)
+    assert {one.fixed.fault for one in found.cards} == {Reason.UNUSABLE}
+    assert found.complaints[0].problem == (
+        f"label {SGPUS} of its node is {quoted(text)}, and the capacity has 3 cards; restart the device plugin"
+    )
 
 
 @pytest.mark.parametrize(("number", "told"), [(1, None), (2, "2")])
