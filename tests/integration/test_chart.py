@@ -321,6 +321,26 @@ def test_without_another_scheduler_nobody_else_assigns_cards(render):
     assert not any(":hami-scheduler'" in condition["expression"] for condition in conditions)
 
 
+def test_what_values_set_to_null_is_as_if_nobody_had_set_it(render):
+    nulls = {"preemption": None, "metrics": {"per_pod": None}, "admission": {"never_fits": {"team-a": None}}}
+    found = render(values={"otherSchedulers": {"volcano": None}, "settings": nulls})
+    decode_settings(one(found, "ConfigMap", "cardshare-settings")["data"]["cardshare.yaml"])
+    assert by_key(found) == by_key(render(values={"settings": {"metrics": {}, "admission": {"never_fits": {}}}}))
+
+
+def test_no_map_of_other_schedulers_or_settings_is_an_empty_one(render):
+    found = render(values={"otherSchedulers": None, "settings": None})
+    assert by_key(found) == by_key(render(values={"otherSchedulers": {"hami-scheduler": None}}))
+
+
+@pytest.mark.parametrize(
+    "text", ['  # Ours.\nactions: "allocate"\n', '\nactions: "allocate"\n', 'actions: "allocate"\n']
+)
+def test_volcanos_configuration_of_values_is_kept_as_it_is(render, text):
+    found = render(values={"volcanoSchedulerConf": text})
+    assert one(found, "ConfigMap", "cardshare-settings")["data"]["volcano-scheduler.conf"] == text
+
+
 CA = "-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n"
 
 
@@ -480,6 +500,11 @@ def test_no_hook_outlives_an_installation_that_fails(renderer):
         ({"certificates": {"issuer": "somebody"}}, "issuer"),
         ({"certificates": {"issuerRef": {"name": "company"}}}, "certificates"),
         ({"certificates": {"issuer": "cert-manager", "issuerRef": {"kind": "Issuer"}}}, "issuerRef"),
+        # What is empty in a file of values is null, and helm then takes the chart's own value away.
+        ({"accounts": None}, "missing property 'accounts'"),
+        ({"certificates": {"issuer": None}}, "missing property 'issuer'"),
+        ({"pluginsOnOtherNodes": None}, "missing property 'pluginsOnOtherNodes'"),
+        ({"web": None}, "missing property 'web'"),
     ],
 )
 def test_values_that_cannot_be_right_are_refused_by_their_name(renderer, values, says):

@@ -28,10 +28,28 @@ system:serviceaccount:{{ .Release.Namespace }}:{{ .Values.name }}-controller
 {{ .Values.hamiConfig.namespace }}/{{ .Values.hamiConfig.name }}
 {{- end }}
 
+{{/* Removes what is null from a map, at every depth: of a key that the chart has no value of, helm keeps a null. */}}
+{{- define "cardshare.unsetNulls" -}}
+{{- range $key, $value := . }}
+{{- if kindIs "invalid" $value }}
+{{- $_ := unset $ $key }}
+{{- else if kindIs "map" $value }}
+{{- include "cardshare.unsetNulls" $value }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{/* The other schedulers, as JSON: the scheduler name of their pods, and the account. */}}
+{{- define "cardshare.otherSchedulers" -}}
+{{- $pairs := deepCopy (.Values.otherSchedulers | default dict) }}
+{{- include "cardshare.unsetNulls" $pairs }}
+{{- toJson $pairs }}
+{{- end }}
+
 {{/* CEL: whoever writes is no scheduler of the pod that it writes; empty where there is no scheduler beside cardshare. */}}
 {{- define "cardshare.others" -}}
 {{- $parts := list }}
-{{- range $name, $account := .Values.otherSchedulers }}
+{{- range $name, $account := include "cardshare.otherSchedulers" . | fromJson }}
 {{- $who := printf "request.userInfo.username == '%s'" $account }}
 {{- $parts = append $parts (printf "%s\n    && oldObject.spec.?schedulerName.orValue('') == '%s'" $who $name) }}
 {{- end }}
@@ -44,11 +62,12 @@ system:serviceaccount:{{ .Release.Namespace }}:{{ .Values.name }}-controller
 
 {{/* CEL: the other schedulers, each with its account. */}}
 {{- define "cardshare.pairs" -}}
-{{- if .Values.otherSchedulers -}}
+{{- $others := include "cardshare.otherSchedulers" . | fromJson }}
+{{- if $others -}}
 |
         [
-          {{- range $i, $name := keys .Values.otherSchedulers | sortAlpha }}{{ if $i }},{{ end }}
-          '{{ $name }}={{ get $.Values.otherSchedulers $name }}'
+          {{- range $i, $name := keys $others | sortAlpha }}{{ if $i }},{{ end }}
+          '{{ $name }}={{ get $others $name }}'
           {{- end }}
         ]
 {{- else -}}
@@ -58,7 +77,7 @@ system:serviceaccount:{{ .Release.Namespace }}:{{ .Values.name }}-controller
 
 {{/* CEL: whoever binds is neither the controller nor a scheduler beside it. */}}
 {{- define "cardshare.schedulers" -}}
-{{- $accounts := append (values .Values.otherSchedulers) (include "cardshare.account" .) | uniq | sortAlpha -}}
+{{- $accounts := append (include "cardshare.otherSchedulers" . | fromJson | values) (include "cardshare.account" .) | uniq | sortAlpha -}}
 !(request.userInfo.username in [
   '{{ join "',\n  '" $accounts }}'
 ])
