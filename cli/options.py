@@ -18,8 +18,9 @@ from runtime import flags
 from runtime.check import Check
 from runtime.flags import FILE, OFF, SWITCH, URL, FlagKind, flag, one_of, several, whole
 
-# Prefixes of a name, as kubectl prints and accepts them: ``pod/NAME``, ``deployment/NAME``.
+# Prefixes of a name, as kubectl prints and accepts them: ``pod/NAME``, ``node/NAME``, ``deployment/NAME``.
 _PODS: Final = frozenset({"pod", "pods", "po"})
+_NODES: Final = frozenset({"node", "nodes", "no"})
 _WORKLOADS: Final[Mapping[str, str]] = {
     **dict.fromkeys(("deployment", "deployments", "deploy", "deployment.apps"), "Deployment"),
     **dict.fromkeys(("replicaset", "replicasets", "rs", "replicaset.apps"), "ReplicaSet"),
@@ -107,6 +108,14 @@ def _named(word: str) -> Named | None:
     return Named("", "" if before.lower() in _PODS else before, name)
 
 
+def _node(word: str) -> str | None:
+    """Read ``NAME`` or ``node/NAME``; no name of a node has a slash."""
+    kind, slash, name = word.partition("/")
+    if not slash:
+        return word or None
+    return name if name and "/" not in name and kind.lower() in _NODES else None
+
+
 def _asked(text: str) -> PlanTarget | None:
     if named := _NAMED.fullmatch(text):
         return PlanTarget(text, None, named["kind"], named["namespace"] or "", named["name"])
@@ -123,7 +132,8 @@ def _pair(text: str) -> tuple[str, str] | None:
 
 _OUTPUT: Final = one_of((Output.TEXT, Output.JSON, Output.YAML))
 _PLAIN: Final = FlagKind(str, "", "", "NAME")
-_NODE: Final = flags.judged(bool, "write the name of a node, or none for all nodes", "NODE")
+_NODE: Final = FlagKind(_node, "write the name of a node", "", "NODE")
+_MIB: Final = whole(1, 2**26, "MIB")._replace(remedy=f"write a number of MiB from 1 to {2**26}, such as 20480")
 _NAMESPACE: Final = flags.ONE_NAMESPACE
 _CONFIG_MAP: Final = flags.judged(flags.OBJECT.read, flags.OBJECT.remedy, flags.OBJECT.metavar)
 _POD: Final = FlagKind(
@@ -260,7 +270,7 @@ class Fits(_Printed, _Stored):
     """Count how many pods fit now, on which cards, and show what stops the next."""
 
     namespace: str = flag(_NAMESPACE, "apply its quotas; default the kubeconfig's", name="-n --namespace")
-    memory: int = flag(whole(1, 2**26, "MIB"), "memory on each card, in MiB; default the whole card")
+    memory: int = flag(_MIB, "memory on each card, in MiB; default the whole card")
     cards: int = flag(whole(1, 1024), "cards per pod; default 1")
     cores: int = flag(whole(1, 100, "PERCENT"), "percentage of the cores of each card")
     type: str = flag(_PLAIN, "card types, such as A100,H100", metavar="TYPES")
@@ -335,7 +345,7 @@ class Simulate(_Printed, _Stored, _Asking):
         splits=True,
     )
     add_nodes: int = flag(whole(0, NODES_MAX), f"number of nodes to add, at most {NODES_MAX}; needs --like")
-    like: str = flag(_PLAIN, "added nodes are healthy, empty copies of this one", metavar="NODE")
+    like: str = flag(_NODE, "added nodes are healthy, empty copies of this one")
     drain: tuple[str, ...] = several(_NODE, "cordon nodes and evict their pods; repeatable", splits=True)
     remove: tuple[str, ...] = several(_NODE, "remove nodes with their pods; repeatable", splits=True)
     repartition: tuple[tuple[str, str], ...] = several(
@@ -508,6 +518,7 @@ def _shown(examples: Iterable[str]) -> str:
 def _parser() -> argparse.ArgumentParser:
     parser = _Parser(
         prog="kubectl cards",
+        allow_abbrev=False,
         description="Shows the GPUs and NPUs of the cluster, who holds them, why pods wait, and what changes would do.",
         epilog=f"{_shown(_EXAMPLES)}\n\n{_EXIT_STATUS}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -519,6 +530,7 @@ def _parser() -> argparse.ArgumentParser:
         told = (of.__doc__ or "").partition("\n")[0]
         command = commands.add_parser(
             name,
+            allow_abbrev=False,
             help=told,
             description=told,
             epilog=_shown(f"{name} {one}" for one in examples),

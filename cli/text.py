@@ -54,7 +54,7 @@ def cards_table(found: Cards, *, all_nodes: bool, wide: bool = False, headers: b
     shown = [*((_HEADER,) if headers else ()), *rows] if rows else []
     lines = list(aligned([[*row] if wide else [c for i, c in enumerate(row) if i not in _WIDE] for row in shown]))
     warnings = [f"{node.name}: {warning}" for node in found.nodes for warning in (*_taints(node), *node.warnings)]
-    warnings += [f"there is no node {name}" for name in found.missing]
+    warnings += [f"there is no node {name}; kubectl get nodes lists them" for name in found.missing]
     lines += map(escaped, warnings)
     if not lines and namespace:
         lines = [escaped(f"no pod of namespace {namespace} holds a card there")]

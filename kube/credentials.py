@@ -377,10 +377,13 @@ def _merged(files: Iterable[Path]) -> dict[str, Any]:
         raise _UnusableError("there is no such file; check the path")
     merged: dict[str, Any] = {"current-context": "", "contexts": {}, "clusters": {}, "users": {}}
     for path in there:
-        found = _read(path)
-        merged["current-context"] = merged["current-context"] or _name(found.get("current-context"))
-        for kind in ("contexts", "clusters", "users"):
-            merged[kind] = _named(found.get(kind), kind) | merged[kind]
+        try:
+            found = _read(path)
+            merged["current-context"] = merged["current-context"] or _name(found.get("current-context"))
+            for kind in ("contexts", "clusters", "users"):
+                merged[kind] = _named(found.get(kind), kind) | merged[kind]
+        except _UnusableError as e:
+            raise _UnusableError(f"{escaped(str(path))}: {e}" if len(there) > 1 else str(e)) from e
     return merged
 
 

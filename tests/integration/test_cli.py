@@ -213,7 +213,7 @@ async def test_get_of_some_nodes_shows_those_and_names_what_is_missing(rig, caps
         out = capsys.readouterr().out
         assert out.count("Tesla T4") == 2
         assert "share-a" not in out
-        assert "there is no node nowhere" in out
+        assert "there is no node nowhere; kubectl get nodes lists them" in out
 
 
 async def test_get_of_a_node_with_a_malformed_register_shows_the_complaint_and_who_holds_cards_there(rig, capsys):

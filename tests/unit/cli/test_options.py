@@ -16,6 +16,7 @@ from cli.options import (
     Plan,
     PlanTarget,
     Queues,
+    Simulate,
     Version,
     Waits,
     parse,
@@ -34,6 +35,13 @@ def test_get_takes_nodes_and_a_kubeconfig():
     assert parse(["get", "a", "b", "--kubeconfig", "f", "--context", "c"], {}) == Get(
         nodes=("a", "b"), kubeconfig="f", context="c"
     )
+
+
+def test_a_node_may_be_named_as_kubectl_prints_it():
+    assert parse(["get", "node/a", "nodes/b", "no/c", "d"], {}) == Get(nodes=("a", "b", "c", "d"))
+    found = parse(["simulate", "--drain", "node/a,b", "--add-nodes", "1", "--like", "node/a"], {})
+    assert isinstance(found, Simulate)
+    assert (found.drain, found.like) == (("a", "b"), "a")
 
 
 def test_what_leads_to_the_controller_comes_from_the_flags_before_the_environment():
@@ -68,6 +76,10 @@ def test_a_token_is_shown_over_tls_alone(url, capsys):
         (["explain", "p", "--token-file", "f"], "--token-file: of no use without --controller"),
         (["explain", ""], "POD: found ''; write NAME"),
         (["get", ""], "NODE: found ''; write the name of a node"),
+        (["get", "pod/p"], "NODE: found 'pod/p'; write the name of a node"),
+        (["simulate", "--drain", "node/"], "--drain: found 'node/'; write the name of a node"),
+        # An installation's name, of which only doctor has a flag, is not the beginning of --namespace.
+        (["get", "--name", "shares"], "kubectl cards get: unrecognized arguments: --name"),
         (
             ["explain", "p", "--controller", "foo"],
             "kubectl cards explain: --controller (CARDSHARE_CONTROLLER): found 'foo'",
@@ -89,7 +101,10 @@ def test_a_token_is_shown_over_tls_alone(url, capsys):
         (["apply", "p", "--undo", "--dry-run"], "--undo: found beside --dry-run, which changes nothing"),
         (["apply", "p", "--timeout", "1d"], "--timeout: found '1d'; write a number from 1 to 86400"),
         (["fits"], "--memory: missing; give --memory"),
-        (["fits", "--memory", "40Gi"], "--memory: found '40Gi'; write a number from 1 to 67108864"),
+        (
+            ["fits", "--memory", "40Gi"],
+            "--memory: found '40Gi'; write a number of MiB from 1 to 67108864, such as 20480",
+        ),
         (["fits", "--cores", "101"], "--cores: found '101'; write a number from 1 to 100"),
         (["fits", "--cards", "0"], "--cards: found '0'; write a number from 1 to 1024"),
         (["fits", "-f", "x", "--cards", "1"], "-f: found beside --memory"),

@@ -308,6 +308,16 @@ def test_a_kubeconfig_that_cannot_be_right_is_told_with_what_it_has(tmp_path, ch
     assert mistake_in(kubeconfig=path, environ={}) == f"kubeconfig {path}: {words}"
 
 
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [("a: [", "it is not YAML (line 2); correct the file"), ("contexts: 7", "contexts: write a list")],
+)
+def test_of_several_kubeconfigs_the_one_that_cannot_be_right_is_named(tmp_path, text, words):
+    paths = f"{kubeconfig(tmp_path / 'config')}:{tmp_path / 'other'}:{tmp_path / 'absent'}"
+    (tmp_path / "other").write_text(text, encoding="utf-8")
+    assert mistake_in(kubeconfig=paths, environ={}).startswith(f"kubeconfig {paths}: {tmp_path / 'other'}: {words}")
+
+
 def test_a_kubeconfig_that_may_be_right_is_no_mistake(tmp_path):
     path = kubeconfig(tmp_path / "config")
     assert mistake_in(kubeconfig=path, environ={}) == ""
