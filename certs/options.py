@@ -146,6 +146,7 @@ def parse(argv: Sequence[str], environ: Mapping[str, str]) -> Ensure | EnsureInC
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m certs",
+        allow_abbrev=False,
         description="Creates and renews the webhook's certificates: tls.crt, tls.key, ca.crt, ca.key.",
         epilog="Exit status: 0 all is well, 1 something is not, 2 wrong flags.",
     )
@@ -155,7 +156,7 @@ def _parser() -> argparse.ArgumentParser:
         ("rotate", EnsureInCluster, "create a new CA and pair now; the old CA stays trusted"),
         ("run", Run, "keep Secrets and caBundles valid until stopped"),
     ):
-        flags.add(commands.add_parser(name, help=told), flags.declared(of))
+        flags.add(commands.add_parser(name, help=told, allow_abbrev=False), flags.declared(of))
     return parser
 
 

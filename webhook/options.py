@@ -76,6 +76,7 @@ def parse(argv: Sequence[str], environ: Mapping[str, str]) -> Options:
     """Read the command line and the environment; see `runtime.flags.parse`."""
     parser = argparse.ArgumentParser(
         prog="python -m webhook",
+        allow_abbrev=False,
         description="Answers the API server's admission reviews of pods. `python -m webhook check -f FILE` checks "
         "manifests without a cluster.",
     )

@@ -247,6 +247,26 @@ async def test_what_may_not_be_read_is_said_and_the_rest_is_judged(rig, capsys):
         assert "nodes is forbidden" in capsys.readouterr().err
 
 
+async def test_the_viewers_rights_are_enough_for_every_command_that_only_reads(rig, capsys, tmp_path):
+    commands = (
+        "get",
+        "explain huge",
+        "why huge",
+        "waiting -A",
+        "queues",
+        "fits --memory 1000",
+        "plan --for 1 x whole",
+        "simulate --drain t4-a",
+        f"snapshot -o {tmp_path}/cluster.json.gz",
+    )
+    async with installed(rig) as (world, kubeconfig):
+        await add_pod(world, "huge", NEVER)
+        for words in commands:
+            assert await run(parse([*words.split(), "--kubeconfig", kubeconfig], {}), {}) in (0, 5, 6), words
+            said = capsys.readouterr()
+            assert "may not" not in said.err + said.out, words
+
+
 async def test_another_name_and_namespace_are_looked_for(rig, capsys):
     name = "elsewhere"
     async with installed(rig) as (world, _):

@@ -123,3 +123,9 @@ def test_what_is_kept_for_long_needs_a_secret_and_looks_every_few_seconds():
         for text in texts:
             with pytest.raises(ConfigError, match=flag):
                 parse([*argv, flag, text], {})
+
+
+def test_the_beginning_of_a_flag_is_no_flag(capsys):
+    with pytest.raises(SystemExit):
+        parse(["ensure", "--dir", "d", "--service", "web", "--name", "ns"], {})
+    assert "unrecognized arguments: --name" in capsys.readouterr().err

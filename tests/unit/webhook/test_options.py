@@ -59,3 +59,9 @@ def test_callers_are_known_only_by_an_authority_and_a_name(tmp_path):
     flags += ["--client-ca", str(tmp_path)]
     assert not parse(flags, {}).knows_callers
     assert parse([*flags, "--client-name", "kube-apiserver"], {}).knows_callers
+
+
+def test_the_beginning_of_a_flag_is_no_flag(tmp_path, capsys):
+    with pytest.raises(SystemExit):
+        parse(["--cert-dir", str(tmp_path), "--metrics", ":1"], {})
+    assert "unrecognized arguments: --metrics" in capsys.readouterr().err
