@@ -52,6 +52,7 @@ class HamiVendor(SharedCards):
         self.rules = vendor.cards.rules
         self.types_key = vendor.limits.types.use
         self._named = lru_cache(maxsize=8)(vendor.named)
+        self._of_sizes = lru_cache(maxsize=8)(vendor.of_sizes)
         written = frozenset({vendor.handoff.to_allocate, *vendor.handoff.extra_keys}) - {""}
         self.marks = _STAMPS | written
         self._keys = self.marks | {vendor.handoff.allocated, hami_lock.NODE}
@@ -68,6 +69,11 @@ class HamiVendor(SharedCards):
             if isinstance(one, VendorNames) and one.dialect == self.name:
                 return one
         return None
+
+    def _sold(self, tables: Tables) -> Vendor:
+        """Return the vendor with the cards that device-config.yaml tells of."""
+        section = self._section(tables)
+        return self._of_sizes(section.sizes) if section is not None else self.vendor
 
     def declared(self, tables: Tables) -> tuple[Resources, ...]:
         """Return its resources, as device-config.yaml names them."""
@@ -126,7 +132,7 @@ class HamiVendor(SharedCards):
             return None
         if section.annotations:
             pod = pod._replace(annotations={**dict(section.annotations), **pod.annotations})
-        return pods.request(self.vendor, self.named(tables), pod)
+        return pods.request(self._sold(tables), self.named(tables), pod)
 
     def held(self, pod: Pod, cards: Sequence[Card], tables: Tables) -> Held[Assignment] | None:
         return pods.held(self.vendor, self.named(tables), pod, cards)
@@ -151,7 +157,7 @@ class HamiVendor(SharedCards):
         self, pod: ReviewedPod, request: Request, tables: Tables
     ) -> tuple[ReviewedPod, tuple[AdmissionWarning, ...]]:
         """Return *pod* as HAMi's webhook completes it."""
-        fill, named, notes = self.vendor.limits.fill, self.named(tables), self.vendor.wishes.notes
+        fill, named, notes = self._sold(tables).limits.fill, self.named(tables), self.vendor.wishes.notes
         if notes is not None:
             pod = pod._replace(annotations={**pod.annotations, **notes(pod.annotations)})
         if fill is None:
@@ -165,12 +171,14 @@ class HamiVendor(SharedCards):
         fewer = self.vendor.limits.fewer
         if reason in (Reason.CARD_COUNT, Reason.CORES) and fewer is not None:
             return request._replace(asks=tuple([fewer(ask, amount) for ask in request.asks]))
-        may_ask = pods.may_ask(self.vendor, request, reason, amount)
+        unit = self.vendor.limits.mib_per_unit
+        vendor = self._of_sizes(tuple(sorted({card.fixed.memory // unit for card in cards} - {0})))
+        may_ask = pods.may_ask(vendor, request, reason, amount)
         found = super().relaxed(cards, request, reason, amount) if may_ask else None
         return pods.relaxed(self.vendor, found) if found is not None else None
 
     def worded(self, wish: CardWish, tables: Tables) -> Sequence[Wording]:
-        found = pods.wish_of(self.vendor, wish)
+        found = pods.wish_of(self._sold(tables), wish)
         return super().worded(found, tables) if found is not None else ()
 
     def warnings(self, pod: AnyPod, request: Request, tables: Tables) -> Iterable[AdmissionWarning]:

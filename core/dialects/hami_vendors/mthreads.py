@@ -1,6 +1,8 @@
 """Mthreads' cards, of which the containers of a pod share one, or get whole ones (hami-vendors 3.4)."""
 
 from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
 from typing import Final
 
 from core.dialects.hami_vendors.table import VendorSection
@@ -13,9 +15,9 @@ from core.sharing.account import Assignment
 from core.sharing.fit import Rules
 from core.sharing.request import Resources
 
-# What a whole card has.
+# What a whole card has, of memory where the configuration does not say it: that of an MTT S4000.
 _CORES: Final = 16
-_UNITS: Final = 96
+_UNITS: Final = (96,)
 # The cards that can be shared, by the index that the plugin takes for the card's own (VN-40).
 _BOUND: Final = "mthreads.com/sgpu.cores"
 _KEYS: Final = ("mthreads.com/gpu-index", "mthreads.com/predicate-node", "mthreads.com/predicate-time")
@@ -34,26 +36,33 @@ def _told(assignment: Assignment, stamp: Stamp, named: Resources) -> Mapping[str
     return {**told, _NUMBER: str(len(indices))} if len(indices) > 1 else told
 
 
-def _filled(named: Resources, one: Container) -> Container:
+def _filled(sizes: tuple[int, ...], named: Resources, one: Container) -> Container:
     """Return *one* with all memory and cores of its cards if it names no part of one, as HAMi's webhook does.
 
-    Of several cards, 0 means all too, and kubelet must ask the plugin for them.
+    Of several cards, 0 means all too, and kubelet must ask the plugin for them. It does so for the cores, where cards
+    are of several *sizes* and nobody knows yet which of them it gets.
     """
     text = one.amount(named.cards) or ""
     number = int(text) if text.isascii() and text.isdigit() and len(text) <= 4 else 0
     if number == 1 and one.amount(named.memory) is not None:
         return one
-    wanted = {named.memory: _UNITS * number, named.cores: _CORES * number}
+    wanted = {named.memory: sizes[0] * number if len(sizes) == 1 else 0, named.cores: _CORES * number}
     absent = (None,) if number == 1 else (None, "0")
     more = {key: str(figure) for key, figure in wanted.items() if figure and one.amount(key) in absent}
     return one._replace(limits={**one.limits, **more}, requests={**one.requests, **more}) if more else one
+
+
+def _sized(usual: Limits, sizes: tuple[int, ...]) -> Limits:
+    """Return the limits for cards of *sizes*: of each, a power of 2 from 2, or all (HAMi's pull request 2988)."""
+    parts = {1 << power for power in range(1, sizes[-1].bit_length()) if 1 << power < sizes[-1]}
+    return replace(usual, steps=tuple(sorted(parts.union(sizes))), fill=partial(_filled, sizes))
 
 
 VENDOR: Final[Vendor] = Vendor(
     name=DialectName("mthreads"),
     maker="mthreads",
     word="Mthreads",
-    section=VendorSection("mthreads"),
+    section=VendorSection("mthreads", sizes="memoryPerCard"),
     limits=Limits(
         count="mthreads.com/vgpu",
         memory="mthreads.com/sgpu-memory",
@@ -63,10 +72,10 @@ VENDOR: Final[Vendor] = Vendor(
         all_cores=False,
         most_cores=_CORES,
         per_container=True,
-        steps=(2, 4, 8, 16, 32, 64, _UNITS),
+        steps=(2, 4, 8, 16, 32, 64, *_UNITS),
         several_are_whole=True,
         counts_parts=True,
-        fill=_filled,
+        fill=partial(_filled, _UNITS),
     ),
     cards=Cards(
         source=Capacity("mthreads", has_cores=True, slots=100, cores=_CORES, indices=_BOUND),
@@ -80,4 +89,5 @@ VENDOR: Final[Vendor] = Vendor(
         number_key=_NUMBER,
         locks=False,
     ),
+    sized=_sized,
 )

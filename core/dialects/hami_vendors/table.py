@@ -29,14 +29,16 @@ class VendorSection(NamedTuple):
     """Where device-config.yaml names the resources of a dialect.
 
     key: of the section. word: in a list, the item with this commonWord. names: the keys for count, memory and cores.
-    has_factor: it may say how many MiB a unit of memory has. switch: the key of a switch, and the annotation by which a
-    pod decides instead. others: keys that HAMi reads and that have no effect here.
+    has_factor: it may say how many MiB a unit of memory has. sizes: the key for the units of memory that whole cards
+    have. switch: the key of a switch, and the annotation by which a pod decides instead. others: keys that HAMi reads
+    and that have no effect here.
     """
 
     key: str
     word: str = ""
     names: tuple[str, str, str] = ("resourceCountName", "resourceMemoryName", "resourceCoreName")
     has_factor: bool = False
+    sizes: str = ""
     switch: tuple[str, str] = ("", "")
     others: tuple[str, ...] = ()
 
@@ -44,14 +46,14 @@ class VendorSection(NamedTuple):
         """Return every key that it can have; *usual*: the names of count, memory and cores, "" for what it lacks."""
         names = [key for key, name in zip(self.names, usual, strict=True) if name]
         factor, item = ("memoryFactor",) * self.has_factor, (_WORD, "chipName") if self.word else ()
-        return frozenset([*names, *factor, *item, self.switch[0], *self.others]) - {""}
+        return frozenset([*names, *factor, *item, self.sizes, self.switch[0], *self.others]) - {""}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VendorNames(Section):
     """The section of one dialect, which may be among others of this class: "" and 0 for the usual.
 
-    annotations: defaults for pods without them.
+    sizes: the units of memory that whole cards have. annotations: defaults for pods without them.
     """
 
     dialect: str = ""
@@ -59,6 +61,7 @@ class VendorNames(Section):
     memory: str = ""
     cores: str = ""
     mib_per_unit: int = 0
+    sizes: tuple[int, ...] = ()
     annotations: tuple[tuple[str, str], ...] = ()
 
 
@@ -135,6 +138,10 @@ def _table(dialect: str, given: VendorSection, usual: Sequence[str], checks: Che
             checks.wrong(f"{place}.{key}", names[at], f"write a name that differs from {given.names[same[0]]}")
     text = section.get("memoryFactor") if given.has_factor else None
     factor = checks.whole(text or 1, f"{place}.memoryFactor", 1, MAX_FACTOR, 1)
+    told = section.get(given.sizes) if given.sizes else None
+    # One size may be written alone.
+    sizes: Sequence[object] = told if isinstance(told, list) else [told] if told else []
+    where = f"{place}.{given.sizes}"
     key, annotation = given.switch
     is_on = bool(key) and checks.switch(section.get(key, False), f"{place}.{key}")
     return VendorNames(
@@ -143,5 +150,6 @@ def _table(dialect: str, given: VendorSection, usual: Sequence[str], checks: Che
         memory=memory,
         cores=cores,
         mib_per_unit=factor if factor > 1 else 0,
+        sizes=tuple(sorted({checks.whole(one, where, 1, MAX_FACTOR, 1) for one in sizes})),
         annotations=((annotation, "true"),) if is_on else (),
     )

@@ -4,7 +4,7 @@ Source: protocol reference, hami-vendors 1, 2 and 3.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
 from core.dialects.hami_vendors.table import VendorNames, VendorSection
@@ -213,7 +213,8 @@ class Vendor:
     """One type of cards.
 
     name: the dialect. maker: whose cards they are; types of one maker sell the same cards (VN-15). word: the type in
-    assignments and registers. section: of device-config.yaml, where the resources may have other names.
+    assignments and registers. section: of device-config.yaml, where the resources may have other names. sized: the
+    limits where whole cards have so many units of memory, which are sorted.
     """
 
     name: DialectName
@@ -224,6 +225,11 @@ class Vendor:
     cards: Cards
     handoff: HandOff
     wishes: Wishes = _NO_WISHES
+    sized: Callable[[Limits, tuple[int, ...]], Limits] | None = None
+
+    def of_sizes(self, sizes: tuple[int, ...]) -> "Vendor":
+        """Return the same for cards with so many units of memory; none: as usual."""
+        return replace(self, limits=self.sized(self.limits, sizes)) if self.sized is not None and sizes else self
 
     def named(self, found: VendorNames) -> Resources:
         """Return its resources by the names *found* in device-config.yaml."""

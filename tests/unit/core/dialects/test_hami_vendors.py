@@ -22,7 +22,7 @@ from core.sharing.card import CORDON
 from core.sharing.request import Request
 from core.view.cards import cards_of
 from tests.support.devices.reviewed import reviewed
-from tests.support.devices.texts import device_tables
+from tests.support.devices.texts import decode_device_config, device_tables
 from tests.support.devices.vendors import PORTS, TABLES, card, mistakes, node_of, port_of, unlisted
 
 STAMP = Stamp(node=NodeName("node-a"), now_s=1787303731, order=1787303731)
@@ -175,6 +175,74 @@ def test_kubelet_asks_the_plugin_for_several_cards_of_mthreads_whatever_they_are
         "mthreads.com/sgpu-memory": "192",
         "mthreads.com/sgpu-core": "32",
     }
+
+
+def threads_of(units, asking, sizes):
+    """What the webhook makes of *asking*, and the entries that it gets on a node whose cards have *units*."""
+    port, tables = port_of("mthreads"), device_tables(f"mthreads: {{memoryPerCard: {sizes}}}\n")
+    request = port.request(asking, tables)
+    completed = port.completed(reviewed(asking), request, tables)[0].containers[0].limits
+    node = node_of(port.vendor, [card(port.vendor, at) for at in range(2)])
+    capacity = {**node.capacity, "mthreads.com/sgpu-memory": str(2 * units)}
+    cards = port.offer(replace(node, capacity=capacity, allocatable=capacity), tables).cards
+    final = port.request(pod(dict(completed)), tables)
+    found = port.place(cards, final, Policy.SPREAD)
+    return completed, [one.memory for one in found.assignment.entries] if found is not None else None
+
+
+@pytest.mark.parametrize(
+    ("sizes", "units", "filled"),
+    [
+        pytest.param("[160]", 160, "160", id="one size"),
+        pytest.param("160", 160, "160", id="written without a list"),
+        pytest.param("[]", 96, "96", id="none"),
+        pytest.param("[160, 96]", 96, None, id="the smaller of two sizes"),
+        pytest.param("[96, 160]", 160, None, id="the larger of two sizes"),
+    ],
+)
+def test_a_pod_gets_all_memory_of_a_card_of_mthreads_of_each_size(sizes, units, filled):
+    completed, memory = threads_of(units, pod({"mthreads.com/vgpu": 1}), sizes)
+    assert (completed.get("mthreads.com/sgpu-memory"), completed["mthreads.com/sgpu-core"]) == (filled, "16")
+    assert memory == [units * 512]
+
+
+@pytest.mark.parametrize(
+    ("sizes", "amount", "is_served"),
+    [
+        ("[160]", 128, True),
+        ("[160]", 160, True),
+        ("[160]", 96, False),
+        ("[96, 160]", 96, True),
+        ("[96, 160]", 100, False),
+        ("[96]", 128, False),
+    ],
+)
+def test_a_part_of_a_card_of_mthreads_is_one_that_a_card_of_its_size_has(sizes, amount, is_served):
+    port, tables = port_of("mthreads"), device_tables(f"mthreads: {{memoryPerCard: {sizes}}}\n")
+    found = port.request(pod({**THREADS, "mthreads.com/sgpu-memory": amount}), tables)
+    assert isinstance(found, Request) is is_served
+    if is_served:
+        assert found.asks[0].memory == amount * 512
+    else:
+        assert [one.code for one in found] == ["CS101"]
+
+
+def test_who_needs_more_memory_is_told_of_the_larger_cards_of_mthreads():
+    port, tables = port_of("mthreads"), device_tables("mthreads: {memoryPerCard: [96, 160]}\n")
+    (found,) = port.worded(CardWish(1, 60000, 50), tables)
+    assert found.limits["mthreads.com/sgpu-memory"] == "128"
+    node = node_of(port.vendor, [card(port.vendor, 0)])
+    capacity = {**node.capacity, "mthreads.com/sgpu-memory": "160"}
+    cards = port.offer(replace(node, capacity=capacity, allocatable=capacity), tables).cards
+    asking = port.request(pod({**THREADS, "mthreads.com/sgpu-memory": 160}), tables)
+    assert port.relaxed(cards, asking, Reason.MEMORY, 128 * 512).asks[0].memory == 128 * 512
+    assert port.relaxed(cards, asking, Reason.MEMORY, 96 * 512) is None
+
+
+def test_a_size_of_cards_of_mthreads_that_is_no_number_is_refused():
+    ((section, problems),) = decode_device_config("mthreads: {memoryPerCard: [96, many]}\n").wrong
+    assert section.alone == "mthreads"
+    assert problems == ("mthreads.memoryPerCard: found 'many'; write a whole number from 1 to 1048576",)
 
 
 @pytest.mark.parametrize("port", PORTS, ids=lambda port: port.name)
