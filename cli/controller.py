@@ -13,7 +13,7 @@ from urllib.parse import quote
 import aiohttp
 import msgspec
 
-from cli.options import Controller
+from cli.options import SERVER_NAME, Controller
 from core.errors import escaped
 from core.view.history import Why
 from core.view.simulated import Simulated
@@ -31,6 +31,8 @@ _SHADOW: Final = "/v1/shadow"
 # Calls that the controller refuses before it identifies the caller are answered with one line (`runtime.calls`).
 _LINE_MAX: Final = 300
 _NO_PAGE: Final = "there is nothing here; ask /"
+# OpenSSL: the certificate is of another name, or of another address.
+_OTHER_NAME: Final = frozenset({62, 64})
 # What an Authorization header may carry after "Bearer".
 _TOKEN: Final = re.compile("[!-~]+")
 _decoder: Final = msgspec.json.Decoder(dict[str, Any])
@@ -117,6 +119,8 @@ async def _ask(controller: Controller, path: str, *, unknown: str = "", body: by
         status, found = await _call(controller, path, token, context, body)
     except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as e:
         why = "no answer in time" if isinstance(e, TimeoutError) else cause_of(e)
+        if getattr(getattr(e, "certificate_error", None), "verify_code", 0) in _OTHER_NAME:
+            why += f"; give the name in it, such as {SERVER_NAME}"
         raise NoAnswerError(f"the controller at {controller.url} does not answer: {why}") from e
     try:
         answer = _decoder.decode(found)

@@ -44,7 +44,10 @@ _EXIT_STATUS: Final = (
     "  5  simulate: a pod that runs now would not run\n"
     "  6  plan: no moves help; apply: it stopped before the end"
 )
-_CONTROLLER: Final = "--controller https://localhost:8444 --token-file token --controller-ca ca.crt"
+# By a port-forward. The certificate of the installed Service has its name, and that of deploy/shadow.yaml localhost.
+SERVER_NAME: Final = "--tls-server-name cardshare-controller.cardshare-system.svc"
+_SHADOW: Final = "--controller https://localhost:8444 --token-file token --controller-ca ca.crt"
+_CONTROLLER: Final = f"{_SHADOW} {SERVER_NAME}"
 TOLD_VERSION: Final = f"kubectl-cards {VERSION}"
 
 
@@ -437,7 +440,7 @@ _COMMANDS: Final[Mapping[str, tuple[type[Options], tuple[str, ...]]]] = {
     ),
     "check": (Check, ("-f pod.yaml", "-f jobs.yaml other.yaml -n team-a", "-f - < pod.yaml")),
     "doctor": (Doctor, ("", "-o json")),
-    "shadow": (Shadow, (_CONTROLLER,)),
+    "shadow": (Shadow, (_SHADOW,)),
     "snapshot": (Snapshot, ("-o cluster.json.gz", "-o cluster.json.gz --redact")),
     "web": (Web, ("", "--port 8000 --no-browser")),
     "version": (Version, ("",)),

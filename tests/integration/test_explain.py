@@ -114,6 +114,15 @@ async def test_why_a_pod_waits_is_told_node_by_node_and_by_kubectl_cards(rig, ca
         assert (said["state"], said["reason"], said["controller"]["state"]) == ("waits", "Unschedulable", "refused")
 
 
+async def test_by_a_port_forward_the_note_says_which_name_the_certificate_has(rig, capsys):
+    async with asked(rig) as (world, found):
+        await waits(world)
+        assert await found.cards("explain", "late", tls_server_name="") == 0
+        told = capsys.readouterr()
+        assert f"; give the name in it, such as --tls-server-name {SERVED_AS}" in told.err
+        assert "360 of 4000 MiB free" in told.out
+
+
 async def test_where_a_pod_is_is_told_and_that_another_is_not_known(rig):
     async with asked(rig) as (world, found):
         await world.add(pod("p", share(3000)))
