@@ -519,6 +519,11 @@ def test_an_image_may_be_named_by_its_digest(renderer):
         assert set(re.findall(r"'image': '([^']+)'", str(objects))) == {f"host:5000/cardshare{end}"}
 
 
+def test_in_kube_system_too_each_object_has_a_name_of_its_own(render):
+    found = by_key(render(PAGE, namespace="kube-system"))
+    assert ("Role", "kube-system", "cardshare-controller") in found
+
+
 def test_it_is_not_installed_in_the_namespace_default_whose_pods_the_webhook_would_skip(renderer):
     with pytest.raises(helm.RefusedError, match="such as -n cardshare-system --create-namespace"):
         renderer.render(namespace="default")
