@@ -26,7 +26,7 @@ NODES: list[dict[str, Any]] = [
                 "memory_mib": 32768,
                 "count": 8,
                 "split_count": 20,
-                "version": Version.READS_BACK if i > 2 else Version.MAIN,
+                "version": Version.MAIN if i % 2 else Version.READS_BACK,
             },
         }
         for i in range(5)
@@ -89,8 +89,11 @@ async def test_every_container_of_a_hundred_pods_receives_what_it_was_promised(s
         assert wrong == []
         bars = cards(await stage.admin.list("/api/v1/nodes"), pods)
         assert [bar for bar in bars if bar.overcommitted] == []
-        served = Counter(len(stage.records.of(f"default/{p['metadata']['name']}")) for p in pods)
-        assert min(served[1], served[2], served[3]) >= 30, served
+        served = Counter(
+            (p["spec"]["nodeName"], len(stage.records.of(f"default/{p['metadata']['name']}"))) for p in pods
+        )
+        for nodes in (("v0", "v2", "v4"), ("v1", "v3"), ("s0", "s1")):
+            assert min(sum(served[node, number] for node in nodes) for number in (1, 2, 3)) >= 4, served
 
 
 def mistaken(stage: Stage, found: dict[str, Any]) -> list[str]:

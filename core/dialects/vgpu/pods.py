@@ -406,7 +406,8 @@ def rotate(old: Mapping[str, str], new: Mapping[str, str]) -> Mapping[str, str |
 
     In place of the erased segment, the next is shown and the queue shortened in that write; an empty queue stays until
     the last one is erased. A plugin that reads back what it wrote (P21) finds the next segment instead, and erases once
-    more: that stands, and the segment waits in the queue until the plugin calls the pod served. Asked again about its
+    more: that stands, and the segment waits in the queue until the plugin calls the pod served. It may have done so
+    after an earlier container, and admission is asked only about changes: so the phase goes back. Asked again about its
     own answer, there is nothing to do.
     """
     queue = old.get(SEGMENT_QUEUE, "")
@@ -419,8 +420,8 @@ def rotate(old: Mapping[str, str], new: Mapping[str, str]) -> Mapping[str, str |
     shown_at = before.count(";")
     if devices_left(before) and after.count(";") < shown_at:
         # Segments stand at their container's place, so that this value belongs to a container before this one.
-        behind = waiting.removeprefix(";" * (shown_at + 1)) if waiting.strip(";") else ""
-        return {SEGMENT_QUEUE: f"{_QUEUE_HEAD}{before};{behind}"}
+        behind = waiting.removeprefix(";" * (shown_at + 1))
+        return {SEGMENT_QUEUE: f"{_QUEUE_HEAD}{before};{behind}", keys.BIND_PHASE: keys.ALLOCATING}
     if not devices_left(before) and new.get(keys.BIND_PHASE) != keys.SUCCESS:
         return {}
     place = next((place for place, piece in enumerate(waiting.split(";")) if devices_left(piece)), -1)

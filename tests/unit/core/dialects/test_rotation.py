@@ -43,7 +43,8 @@ def served(annotations):
 
 def completed(rotate, old, new):
     after = dict(new)
-    for key, value in rotate(old, new).items():
+    # Admission is asked about changes only.
+    for key, value in rotate(old, new).items() if new != old else ():
         after.pop(key, None)
         if value is not None:
             after[key] = value
