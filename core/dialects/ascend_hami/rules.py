@@ -21,8 +21,6 @@ from core.sharing.request import Ask, Order, Request
 
 # What chips of one ring add to a node's score (ascend 4.8).
 _RING_BONUS: Final = 10
-
-
 # Percent of a chip, in soft slicing.
 _ALL_CORES: Final = 100
 
@@ -62,6 +60,11 @@ class AscendRules(Rules):
         match reason:
             case Reason.MODE:
                 return Shortfall(fixed.uuid, reason, detail=_other_mode(card, ask))
+            case Reason.EXCLUSIVE if ask.cores < _ALL_CORES:
+                return Shortfall(fixed.uuid, Reason.PROMISED, detail="all of its cores are promised to the pod there")
+            case Reason.EXCLUSIVE:
+                free = min(fixed.cores - card.used_cores, _ALL_CORES - 1)
+                return Shortfall(fixed.uuid, reason, ask.cores, free, "%", "needs a card of its own")
             case Reason.MEMORY if cut is not None and templates is not None:
                 free = max(fixed.memory - card.used_memory, 0)
                 if ask.number > 1:

@@ -295,11 +295,21 @@ def test_a_chip_promises_more_than_its_cores_if_its_register_says_so():
     assert ascend.cards_of(ascend.node(P, soft=True, U0={"devcore": 8}))[0].fixed.cores == 100
 
 
-@pytest.mark.parametrize(("first", "then"), [(100, 10), (100, 100), (10, 100), (0, 100)])
-def test_who_asks_for_all_cores_is_alone_even_where_more_are_promised(first, then):
-    asked = ascend.pod(P, [1, 1024, then], soft=True)
+@pytest.mark.parametrize(
+    ("first", "then", "why", "free"),
+    [
+        (100, 0, Reason.PROMISED, 0),
+        (100, 10, Reason.PROMISED, 0),
+        (100, 100, Reason.EXCLUSIVE, 99),
+        (10, 100, Reason.EXCLUSIVE, 99),
+        (0, 100, Reason.EXCLUSIVE, 99),
+    ],
+)
+def test_who_asks_for_all_cores_is_alone_even_where_more_are_promised(first, then, why, free):
+    asked = ascend.request(ascend.pod(P, [1, 1024, then], soft=True))
     cards = soft_after(ascend.cards_of(ascend.node(P, soft=True, U0={"devcore": 250})), first)
-    assert reasons(cards, asked) == {"U0": Reason.EXCLUSIVE}
+    (short,) = DIALECT.shortfalls(cards, asked)
+    assert (short.reason, short.free) == (why, free)
 
 
 def test_a_cordoned_chip_takes_nothing_new_and_what_is_cordoned_in_vain_is_told():
