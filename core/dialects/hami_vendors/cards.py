@@ -17,6 +17,7 @@ from core.port.cards import Offer
 from core.port.refusals import Complaint, Reason
 from core.selection import decode_indices, type_words
 from core.sharing.card import (
+    CORDON,
     Card,
     Fixed,
     Kind,
@@ -72,7 +73,13 @@ def read(vendor: Vendor, named: Resources, node: Node) -> Offer[Card] | Complain
         records = _of_capacity(vendor, source, named, node)
         if not records:
             return None
-    return offered(vendor.name, without_cordoned(cards_of(vendor, records), node))
+    cards = cards_of(vendor, records)
+    left = without_cordoned(cards, node)
+    if left == cards or not vendor.handoff.kubelet_chooses:
+        return offered(vendor.name, left)
+    problem = f"kubelet chooses the cards of {vendor.word}, also those that are to be cordoned; cordon the node instead"
+    told = Complaint(dialect=vendor.name, field=f"annotation {CORDON}", problem=problem, closes=False)
+    return offered(vendor.name, cards, (told,))
 
 
 def _decoded(source: Register, node: str, text: str, field: str) -> tuple[Record, ...]:

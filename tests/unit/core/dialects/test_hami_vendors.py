@@ -246,12 +246,17 @@ def test_a_size_of_cards_of_mthreads_that_is_no_number_is_refused():
 
 
 @pytest.mark.parametrize("port", PORTS, ids=lambda port: port.name)
-def test_a_cordoned_card_takes_nothing_new(port):
+def test_a_cordoned_card_takes_nothing_new_unless_kubelet_chooses_the_cards(port):
     whole = node_of(port.vendor, [card(port.vendor, at) for at in range(2)])
     closed, open_one = [one.fixed.uuid for one in port.offer(whole, TABLES).cards]
     notes = {**whole.annotations, CORDON: f" {closed} ,not-there"}
     found = port.offer(replace(whole, annotations=notes), TABLES)
-    assert {one.fixed.uuid: one.fixed.fault for one in found.cards} == {closed: Reason.CORDONED, open_one: None}
+    is_ignored = port.vendor.handoff.kubelet_chooses
+    fault = None if is_ignored else Reason.CORDONED
+    assert {one.fixed.uuid: one.fixed.fault for one in found.cards} == {closed: fault, open_one: None}
+    assert [one.problem.split(",")[0] for one in found.complaints if not one.closes] == [
+        f"kubelet chooses the cards of {port.vendor.word}"
+    ] * is_ignored
 
 
 @pytest.mark.parametrize("port", PORTS, ids=lambda port: port.name)
