@@ -368,8 +368,9 @@ def test_a_plugins_erasure_is_answered_with_the_next_segment():
     answer = update(old, changed(old, **{LEFT: ""}), user=PLUGIN)
     assert answer.allowed
     assert answer.annotations[LEFT] == ";GPU-b,NVIDIA,2,2:"
-    assert QUEUE not in answer.annotations
+    assert answer.annotations[QUEUE] == "vgpu/1 "
     assert update(old, answer.pod, user=PLUGIN).patch == []
+    assert QUEUE not in update(answer.pod, changed(answer.pod, **{LEFT: ";"}), user=PLUGIN).annotations
 
 
 @pytest.mark.parametrize("user", [CONTROLLER, "system:serviceaccount:volcano-system:volcano-scheduler"])
