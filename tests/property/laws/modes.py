@@ -217,13 +217,15 @@ _ODD_CHIPS: Final[tuple[dict[str, Any], ...]] = (
     {"count": 2},
     {"custominfo": {}},
 )
+# Of a softly sliced chip more than all cores is promised, if its plugin's deviceCoreScaling says so.
+_SOFT_CHIPS: Final = (*_ODD_CHIPS, {"devcore": 150}, {"devcore": 250})
 # Less of it than the tables have: all of it is cut as one of their templates.
 _SMALLER_CHIP: Final = {"devmem": 8192}
 
 
 def _chips(chance: Random, words: tuple[str, ...], most: int, *, soft: bool) -> Node:
     uuids = [f"U{at}" for at in range(chance.randint(1, most))]
-    odd = _ODD_CHIPS if soft else (*_ODD_CHIPS, _SMALLER_CHIP)
+    odd = _SOFT_CHIPS if soft else (*_ODD_CHIPS, _SMALLER_CHIP)
     each: dict[str, Any] = {uuid: chance.choice(odd) for uuid in uuids}
     return _with_room(ascend.node(chance.choice(words), uuids, soft=soft, **each))
 
