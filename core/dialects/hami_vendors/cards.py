@@ -77,8 +77,9 @@ def read(vendor: Vendor, named: Resources, node: Node) -> Offer[Card] | Complain
     left = without_cordoned(cards, node)
     if left == cards or not vendor.handoff.kubelet_chooses:
         return offered(vendor.name, left)
-    problem = f"kubelet chooses the cards of {vendor.word}, also those that are to be cordoned; cordon the node instead"
-    told = Complaint(dialect=vendor.name, field=f"annotation {CORDON}", problem=problem, closes=False)
+    remedy = "cordon the node instead"
+    problem = f"kubelet chooses the cards of {vendor.word}, also those that are to be cordoned; {remedy}"
+    told = Complaint(dialect=vendor.name, field=f"annotation {CORDON}", problem=problem, remedy=remedy, closes=False)
     return offered(vendor.name, cards, (told,))
 
 

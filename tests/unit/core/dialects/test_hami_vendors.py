@@ -254,8 +254,8 @@ def test_a_cordoned_card_takes_nothing_new_unless_kubelet_chooses_the_cards(port
     is_ignored = port.vendor.handoff.kubelet_chooses
     fault = None if is_ignored else Reason.CORDONED
     assert {one.fixed.uuid: one.fixed.fault for one in found.cards} == {closed: fault, open_one: None}
-    assert [one.problem.split(",")[0] for one in found.complaints if not one.closes] == [
-        f"kubelet chooses the cards of {port.vendor.word}"
+    assert [(one.problem.split(",")[0], one.remedy) for one in found.complaints if not one.closes] == [
+        (f"kubelet chooses the cards of {port.vendor.word}", "cordon the node instead")
     ] * is_ignored
 
 
