@@ -178,7 +178,12 @@ def earlier(folder):
     shutil.copytree(CHART, chart)
     (chart / "templates/rights-kueue.yaml").unlink()
     flag = r" *\{\{- if \$\.Values\.kueue\.enabled \}\}\n.*\n *\{\{- end \}\}\n"
-    for name, pattern in (("values.yaml", r"kueue:\n  enabled: false\n"), ("templates/controller.yaml", flag)):
+    files = {
+        "values.yaml": r"kueue:\n  enabled: false\n",
+        "values.schema.json": '"kueue", ',
+        "templates/controller.yaml": flag,
+    }
+    for name, pattern in files.items():
         text, count = re.subn(pattern, "", (chart / name).read_text(encoding="utf-8"))
         assert count == 1, name
         (chart / name).write_text(text, encoding="utf-8")
