@@ -31,7 +31,7 @@ _SHADOW: Final = "/v1/shadow"
 # Calls that the controller refuses before it identifies the caller are answered with one line (`runtime.calls`).
 _LINE_MAX: Final = 300
 _NO_PAGE: Final = "there is nothing here; ask /"
-# OpenSSL: the certificate is of another name, or of another address.
+# OpenSSL: X509_V_ERR_HOSTNAME_MISMATCH and X509_V_ERR_IP_ADDRESS_MISMATCH.
 _OTHER_NAME: Final = frozenset({62, 64})
 # What an Authorization header may carry after "Bearer".
 _TOKEN: Final = re.compile("[!-~]+")

@@ -383,7 +383,7 @@ class Reflector(Generic[_T]):
             await asyncio.sleep(0)
 
     async def _page(self, params: Mapping[str, str]) -> bytes:
-        """Return one page of a list. Earlier pages count on: of hundreds, the server may ask for time before some."""
+        """Return one page of a list; if the server asks for time before a later page, wait and ask for it again."""
         while True:
             try:
                 answer = await self._source.request(

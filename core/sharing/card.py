@@ -208,7 +208,7 @@ def offered(dialect: DialectName, cards: Sequence[Card], complaints: Sequence[Co
 
 # The cards of its node, by id, that take nothing new (hami 1.3).
 CORDON: Final = "hami.io/device-cordon"
-# How many of those that are not there are named.
+# How many cordoned ids that no card has a complaint names.
 _NAMED: Final = 3
 
 
@@ -217,7 +217,7 @@ def _cordoned(node: Node) -> frozenset[str]:
 
 
 def without_cordoned(cards: Sequence[Card], node: Node) -> tuple[Card, ...]:
-    """Return *cards* of *node*, of which those that are cordoned take nothing new."""
+    """Return *cards* of *node*; the cordoned ones take nothing new."""
     cordoned = _cordoned(node)
     if not cordoned:
         return tuple(cards)
@@ -226,7 +226,7 @@ def without_cordoned(cards: Sequence[Card], node: Node) -> tuple[Card, ...]:
 
 
 def cordoned_in_vain(dialect: DialectName, cards: Sequence[Card], node: Node) -> tuple[Complaint, ...]:
-    """Return the complaint that none of *cards*, all that *node* has, is one that is to be cordoned."""
+    """Return the complaint about cordoned ids that no card of *node* has; *cards*: all of its cards."""
     unknown = _cordoned(node).difference([card.fixed.uuid for card in cards])
     if not unknown:
         return ()

@@ -33,10 +33,8 @@ _REPEATED: Final = (
     "its id is in several registers; remove the one of the device plugin that does not run there any more"
 )
 
-_ENPU: Final = (
-    "the node slices its chips by ENPU, and only HAMi's own scheduler serves that; set the node's mode to template or "
-    "hami-core, or leave its pods to that scheduler"
-)
+_ENPU_REMEDY: Final = "set the node's mode to template or hami-core, or leave its pods to that scheduler"
+_ENPU: Final = f"the node slices its chips by ENPU, and only HAMi's own scheduler serves that; {_ENPU_REMEDY}"
 
 
 def trim(chip: AscendChip, memory_mib: int) -> Profile | None:
@@ -77,7 +75,7 @@ def offer(node: Node, tables: Tables) -> Offer[Card] | Complaint | None:
     if not cards:
         return complaints[0] if complaints else None
     if not soft and _says(node, keys.NODE_ENPU, mode == keys.ENPU):
-        return Complaint(dialect=NAME, field=f"annotation {keys.NODE_ENPU}", problem=_ENPU)
+        return Complaint(dialect=NAME, field=f"annotation {keys.NODE_ENPU}", problem=_ENPU, remedy=_ENPU_REMEDY)
     # A chip in the registers of several types would be sold once for each, and what is held could not be told apart.
     count = Counter([card.fixed.uuid for card in cards])
     cards = [card if count[card.fixed.uuid] == 1 else with_fault(card, Reason.UNUSABLE, _REPEATED) for card in cards]

@@ -42,6 +42,7 @@ _LATE: Final = (
     "kubelet says that a card of this node is unhealthy, and the register does not say yet which; if that lasts longer "
     "than a minute, restart HAMi's device plugin there"
 )
+_REMOTE_REMEDY: Final = "leave its cards to HAMi's own scheduler"
 # A register says it before every type, and text registers before that again.
 _PREFIX: Final = "NVIDIA-"
 # Profiles of one slice, and of half a card, are placed from the end (HN-7).
@@ -71,8 +72,8 @@ def offer(node: Node, tables: Tables) -> Offer[Card] | Complaint | None:
     if isinstance(records, Complaint):
         return records
     if any(one.mode == keys.REMOTE for one in records):
-        problem = f"node {node.name} hands its cards to other nodes over the network, so that no pod there gets them"
-        return Complaint(dialect=keys.NAME, field=field, problem=problem)
+        problem = f"node {node.name} serves its cards to other nodes over the network; {_REMOTE_REMEDY}"
+        return Complaint(dialect=keys.NAME, field=field, problem=problem, remedy=_REMOTE_REMEDY)
     shares = allocatable(node, resource)
     if not shares:
         problem = f"node {node.name} registers cards but has no allocatable {resource}; {_remedy(node, records)}"

@@ -39,8 +39,8 @@ def _told(assignment: Assignment, stamp: Stamp, named: Resources) -> Mapping[str
 def _filled(sizes: tuple[int, ...], named: Resources, one: Container) -> Container:
     """Return *one* with all memory and cores of its cards if it names no part of one, as HAMi's webhook does.
 
-    Of several cards, 0 means all too, and kubelet must ask the plugin for them. It does so for the cores, where cards
-    are of several *sizes* and nobody knows yet which of them it gets.
+    Of several cards, 0 means all too, and kubelet must ask the plugin for them. If there are several *sizes* of cards,
+    only the cores are written, because it is not known yet which size the container gets.
     """
     text = one.amount(named.cards) or ""
     number = int(text) if text.isascii() and text.isdigit() and len(text) <= 4 else 0

@@ -54,7 +54,7 @@ class Capacity(NamedTuple):
     They are called ``<node>-<word>-<index>``. has_cores: the latter; the memory is in the capacity too. slots, cores:
     of each card. in_halves: the second half of the cards is at the second NUMA node. shares_cores: the cores in the
     capacity are divided among the cards, as slots and memory. labels, notes: of the node, kept with each card.
-    indices: the label with the index of each card, parted by dashes; without it they count from 0.
+    indices: the label with the index of each card, separated by dashes; without it, they count from 0.
     """
 
     word: str
@@ -213,8 +213,8 @@ class Vendor:
     """One type of cards.
 
     name: the dialect. maker: whose cards they are; types of one maker sell the same cards (VN-15). word: the type in
-    assignments and registers. section: of device-config.yaml, where the resources may have other names. sized: the
-    limits where whole cards have so many units of memory, which are sorted.
+    assignments and registers. section: of device-config.yaml, where the resources may have other names. sized: returns
+    the limits for whole cards with these units of memory, in ascending order; None: memory of any size is the same.
     """
 
     name: DialectName
@@ -228,7 +228,7 @@ class Vendor:
     sized: Callable[[Limits, tuple[int, ...]], Limits] | None = None
 
     def of_sizes(self, sizes: tuple[int, ...]) -> "Vendor":
-        """Return the same for cards with so many units of memory; none: as usual."""
+        """Return this vendor for whole cards with these units of memory, in ascending order; (): as usual."""
         return replace(self, limits=self.sized(self.limits, sizes)) if self.sized is not None and sizes else self
 
     def named(self, found: VendorNames) -> Resources:

@@ -406,9 +406,9 @@ def rotate(old: Mapping[str, str], new: Mapping[str, str]) -> Mapping[str, str |
 
     In place of the erased segment, the next is shown and the queue shortened in that write; an empty queue stays until
     the last one is erased. A plugin that reads back what it wrote (P21) finds the next segment instead, and erases once
-    more: that stands, and the segment waits in the queue until the plugin calls the pod served. It may have done so
-    after an earlier container, and admission is asked only about changes: so the phase goes back. Asked again about its
-    own answer, there is nothing to do.
+    more: that stands, and the segment waits in the queue until the plugin writes `success`. The phase goes back to
+    `allocating`, because admission sees only writes that change something, and an earlier container may have left
+    `success` there. Asked again about its own answer, there is nothing to do.
     """
     queue = old.get(SEGMENT_QUEUE, "")
     if not queue.startswith(_QUEUE_HEAD) or new.get(SEGMENT_QUEUE) != queue:

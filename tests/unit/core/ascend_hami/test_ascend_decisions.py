@@ -324,7 +324,10 @@ def test_a_cordoned_chip_takes_nothing_new_and_what_is_cordoned_in_vain_is_told(
 def test_a_node_that_slices_by_enpu_takes_nothing_new_unless_it_is_soft_too():
     found = ascend.node(P)
     enpu = replace(found, annotations={**found.annotations, "hami.io/enpu": "true"})
-    assert isinstance(DIALECT.offer(enpu, TABLES), Complaint)
+    closed = DIALECT.offer(enpu, TABLES)
+    assert isinstance(closed, Complaint)
+    assert closed.problem.endswith(closed.remedy)
+    assert "template or hami-core" in closed.remedy
     both = replace(enpu, annotations={**enpu.annotations, "hami-vnpu-core": "true"})
     assert ascend.cards_of(both)[0].fixed.kind.mode == "soft"
     tables = Tables(sections=(AscendTable(mode=keys.ENPU),))

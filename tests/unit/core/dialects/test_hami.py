@@ -118,6 +118,8 @@ def test_cards_that_a_node_serves_over_the_network_are_not_sold_there():
     found = PORT.offer(node(card("GPU-a", mode="remote"), card("GPU-b", 1, mode="remote")), TABLES)
     assert isinstance(found, Complaint)
     assert "over the network" in found.problem
+    assert found.remedy in found.problem
+    assert "HAMi's own scheduler" in found.remedy
 
 
 def test_a_cordon_that_no_card_has_is_told_and_closes_nothing():
